@@ -39,8 +39,8 @@ from torchvision.models import vit_l_16
 from transformers import BertConfig, BertForSequenceClassification
 
 from gpulesson_tools.planning.memory import any_batch, fitting
-from gpulesson_tools.planning.recording.programs import record_function
 from gpulesson_tools.planning.recording.record import Record
+from gpulesson_tools.planning.recording.recorded import record_function
 from measuring import Result, about, options
 
 TABLE = Path(__file__).parents[1] / "tests" / "planning" / "published_memory.csv"

@@ -24,8 +24,8 @@ from torch.nn import functional as F
 
 from gpulesson_tools.planning.hardware import gpus
 from gpulesson_tools.planning.memory import any_batch, fitting
-from gpulesson_tools.planning.recording.programs import record_function
 from gpulesson_tools.planning.recording.record import Record
+from gpulesson_tools.planning.recording.recorded import record_function
 from measuring import Result, about, options
 
 TABLE = Path(__file__).with_name("published_timm.csv")

@@ -6,7 +6,7 @@ import sys
 import torch
 from torch.nn import functional as F
 
-from gpulesson_tools.planning.recording.programs import record_function
+from gpulesson_tools.planning.recording.recorded import record_function
 
 
 def test_attention_with_dropout_keeps_no_weights_also_after_pytorch_has_imported_more(monkeypatch):

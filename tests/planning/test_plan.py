@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -11,13 +10,16 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, TensorDataset
 
 import gpulesson
 from gpulesson.__main__ import main
 from gpulesson_tools.planning import ProgramFailed
+from gpulesson_tools.planning.answer import Plan
+from gpulesson_tools.planning.memory import any_batch, fitting
 from gpulesson_tools.planning.memory.picture import course
 from gpulesson_tools.planning.recording.batches import sizes_changed
+from gpulesson_tools.planning.recording.recorded import record_function
 
 SCRIPT = """
 import sys
@@ -39,71 +41,49 @@ print("the end")
 """
 
 
-def ask(tmp_path: Path, *words: str, script: str | None = None) -> subprocess.CompletedProcess:
-    """Run ``python -m gpulesson plan`` in a folder that has a script, with a place for temporary files."""
-    (tmp_path / "tmp").mkdir(exist_ok=True)
-    if script is not None:
-        (tmp_path / "train.py").write_text(script)
-    surroundings = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "gpulesson", "plan", *words]
-    return subprocess.run(
-        command, cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=300
-    )
-
-
-@pytest.fixture(scope="module")
-def asked(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess]:
-    folder = tmp_path_factory.mktemp("asked")
-    picture = ("--picture", "memory.svg")
-    options = ("--gpu", "T4,H100", "--ranks", "2,64", "--json", *picture)
-    return folder, ask(folder, *options, "train.py", "100", script=SCRIPT)
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """A folder to plan in, with a place for temporary files."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    yield tmp_path
+    assert list((tmp_path / "tmp").glob("gpulesson*")) == []
 
 
 @pytest.mark.slow
-class TestCommand:
-    def test_the_answer_alone_is_on_standard_output(self, asked):
-        _, done = asked
-        assert done.returncode == 0, done.stderr
-        answer = json.loads(done.stdout)
-        assert answer["program"] == "train.py 100" and answer["batch_size"] == 32
-        assert done.stderr.count("loss") == 2, "what the program prints, until its third step"
-        assert "the end" not in done.stderr
-
-    def test_parameters_gradients_and_state_are_counted(self, asked):
-        kinds = json.loads(asked[1].stdout)["peak"]["by_kind"]
-        weights = sum(-(-4 * numbers // 512) * 512 for numbers in (100 * 64, 64, 64 * 10, 10))
-        assert kinds["parameters"] == kinds["gradients"] == weights
-        assert kinds["optimizer state"] == 2 * weights
-
-    def test_each_gpu_has_an_answer(self, asked):
-        t4, h100 = json.loads(asked[1].stdout)["gpus"]
-        assert (t4["name"], t4["answer"]) == ("T4", "fits")
-        assert h100["largest_batch"] > t4["largest_batch"] > 32
-        assert t4["least_time"]["bound"] == "launches"
-
-    def test_several_gpus_have_answers(self, asked):
-        t4 = json.loads(asked[1].stdout)["gpus"][0]
-        rows = [(row["ranks"], row["model"], row["answer"]) for row in t4["ranks"]]
-        assert rows == [(n, model, "fits") for n in (2, 64) for model in ("DDP", "fully sharded")]
-        assert all(row["least_time"]["seconds"] >= t4["least_time"]["seconds"] for row in t4["ranks"])
-
-    def test_nothing_is_left_behind(self, asked):
-        folder, _ = asked
-        assert sorted(path.name for path in folder.iterdir()) == ["memory.svg", "tmp", "train.py"]
-        assert [path for path in (folder / "tmp").iterdir() if "gpulesson" in path.name] == []
-
-    def test_the_picture_names_the_kinds(self, asked):
-        assert "optimizer state" in (asked[0] / "memory.svg").read_text()
+def test_the_command_answers_in_numbers_and_draws_a_picture(folder, capfd):
+    (folder / "train.py").write_text(SCRIPT)
+    options = ("--gpu", "T4,H100", "--ranks", "2,64", "--json", "--picture", "memory.svg")
+    assert main(["plan", *options, "train.py", "100"]) == 0
+    printed, shown = capfd.readouterr()
+    answer = json.loads(printed)  # it alone is on standard output
+    assert answer["program"] == "train.py 100" and answer["batch_size"] == 32
+    assert shown.count("loss") == 2, "what the program prints, until its third step"
+    assert "the end" not in shown
+    kinds = answer["peak"]["by_kind"]
+    weights = sum(-(-4 * numbers // 512) * 512 for numbers in (100 * 64, 64, 64 * 10, 10))
+    assert kinds["parameters"] == kinds["gradients"] == weights
+    assert kinds["optimizer state"] == 2 * weights
+    t4, h100 = answer["gpus"]
+    assert (t4["name"], t4["answer"], t4["least_time"]["bound"]) == ("T4", "fits", "launches")
+    assert h100["largest_batch"] > t4["largest_batch"] > 32
+    rows = [(row["ranks"], row["model"], row["answer"]) for row in t4["ranks"]]
+    assert rows == [(n, model, "fits") for n in (2, 64) for model in ("DDP", "fully sharded")]
+    assert all(row["least_time"]["seconds"] >= t4["least_time"]["seconds"] for row in t4["ranks"])
+    assert sorted(path.name for path in folder.iterdir()) == ["memory.svg", "tmp", "train.py"]
+    assert "optimizer state" in (folder / "memory.svg").read_text()
 
 
-def test_an_unknown_gpu_is_told_before_anything_runs(tmp_path, capfd):
+def test_an_unknown_gpu_is_an_error_before_anything_runs(tmp_path, capfd):
     (tmp_path / "train.py").write_text("raise SystemExit('it ran')")
     assert main(["plan", "--gpu", "T5", str(tmp_path / "train.py")]) == 1
     said = capfd.readouterr().err
     assert "T5" in said and "T4" in said and "it ran" not in said
 
 
-def test_an_option_behind_the_script_is_the_scripts_and_that_is_said(tmp_path, capfd):
+def test_an_option_behind_the_script_belongs_to_it_and_a_note_says_so(tmp_path, capfd):
     (tmp_path / "train.py").write_text("raise SystemExit('it ran')")
     assert main(["plan", "--gpu", "T5", str(tmp_path / "train.py"), "--steps", "4"]) == 1
     assert "--steps comes after" in capfd.readouterr().err
@@ -135,7 +115,7 @@ PROGRAMS = [
     ("import torch\ntorch.ones(3, device='cuda')\n1 / 0", 1, "steps, then: ZeroDivisionError"),
     ("import os; os._exit(3)", 1, "ended its process with exit status 3"),
     ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 1, "--dry"),
-    (CLOCK + TRAINS.replace("for _ in range(9)", "while time.time() < stop"), 0, "bounds, no promises"),
+    (CLOCK + TRAINS.replace("for _ in range(9)", "while time.time() < stop"), 0, "bounds, not promises"),
 ]
 MORE = [
     (TRAINS + "raise ValueError('too late to matter')", 0, "no DataLoader feeds its steps"),
@@ -152,21 +132,14 @@ MORE = [
     ("script", "status", "words"),
     [*PROGRAMS, *(pytest.param(*each, marks=pytest.mark.thorough) for each in MORE)],
 )
-def test_programs_that_do_not_fit_the_pattern_get_a_clear_answer(
-    tmp_path, monkeypatch, capfd, script, status, words
-):
-    (tmp_path / "train.py").write_text(script)
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    monkeypatch.setattr(tempfile, "tempdir", None)
+def test_programs_that_do_not_fit_the_pattern_get_a_clear_answer(folder, capfd, script, status, words):
+    (folder / "train.py").write_text(script)
     code = main(["plan", "train.py"])
     shown = capfd.readouterr()
     said = " ".join((shown.out + shown.err).split())
     assert code == status and words in said, said
     assert "gpulesson_tools/planning" not in said, "no traceback of ours"
-    assert list((tmp_path / "tmp").glob("gpulesson*")) == []
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["tmp", "train.py"]
+    assert sorted(path.name for path in folder.iterdir()) == ["tmp", "train.py"]
 
 
 def train(batch_size: int) -> None:
@@ -178,28 +151,30 @@ def train(batch_size: int) -> None:
         optimizer.step()
 
 
-class TestFunction:
-    @pytest.mark.slow
-    def test_another_batch_is_what_running_it_gives(self):
-        predicted = gpulesson.plan(train, gpu="T4", batch_size=96)
+@pytest.fixture(scope="module")
+def planned() -> Plan:
+    return gpulesson.plan(train, gpu=["T4", "H100"], batch_size=96)
 
+
+class TestFunction:
+    def test_another_batch_is_what_running_it_gives(self, planned):
         def with_96() -> None:
             train(96)
 
         ran = gpulesson.plan(with_96, gpu="T4")
-        assert predicted.peak.by_kind == ran.peak.by_kind
-        assert predicted.replay.peak_reserved == ran.replay.peak_reserved
-        assert [each.flop for each in predicted.record.operations] == [
-            each.flop for each in ran.record.operations
-        ]
+        assert planned.peak.by_kind == ran.peak.by_kind
+        assert planned.replay.peak_reserved == ran.replay.peak_reserved
+        flop = [[each.flop for each in plan.record.operations] for plan in (planned, ran)]
+        assert flop[0] == flop[1]
 
-    @pytest.mark.slow
-    def test_the_largest_batch_fits_and_the_next_does_not(self):
-        on = gpulesson.plan(train, gpu="T4", batch_size=8).gpus[0]
-        at_largest = gpulesson.plan(train, gpu="T4", batch_size=on.largest_batch)
-        beyond = gpulesson.plan(train, gpu="T4", batch_size=on.largest_batch + 1)
-        assert at_largest.gpus[0].verdict.answer == "fits"
-        assert beyond.gpus[0].verdict.answer == "close"
+    def test_the_largest_batch_fits_and_the_next_does_not(self, planned):
+        on = planned.gpus[0]
+        first, second = (record_function(lambda: train(size), 3) for size in (2, 3))  # noqa: B023
+        first.batch_size, second.batch_size = 2, 3
+        batches = on.largest_batch, on.largest_batch + 1
+        records = [any_batch.at_batch(first, second, batch) for batch in batches]
+        answers = [fitting.verdict(each, on.gpu.memory, on.gpu.capability).answer for each in records]
+        assert answers == ["fits", "close"]
 
     @pytest.mark.slow
     def test_a_recurrent_network_has_no_least_time(self):
@@ -214,7 +189,7 @@ class TestFunction:
         assert answer.gpus[0].floor is None
         assert "GRU" in answer.notes[0]
 
-    def test_a_loader_that_had_less_than_a_batch_is_told(self):
+    def test_a_loader_that_had_less_than_a_batch_is_noted(self):
         def few() -> None:
             model = nn.Linear(8, 8).to("cuda")
             optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -259,7 +234,7 @@ def test_wrong_calls_say_what_was_found_and_what_to_give(options, message):
 def test_a_script_that_is_not_there_is_named():
     with pytest.raises(FileNotFoundError, match=r"no script 'trian\.py'"):
         gpulesson.plan("trian.py")
-    with pytest.raises(ValueError, match="nothing behind -m"):
+    with pytest.raises(ValueError, match="there is no program; expected a script, or -m"):
         gpulesson.plan(["-m"])
 
 
@@ -277,34 +252,22 @@ def test_a_script_that_plans_for_another_needs_no_guard_and_its_environment_is_s
     assert done.stdout.splitlines()[-1] == "fits", done.stderr
 
 
-class TestReport:
-    def test_it_has_the_answer_the_ledger_and_the_conditions(self):
-        text = str(gpulesson.plan(train, gpu=["T4", "H100"], batch_size=64))
-        for words in (
-            "Plan of train: 3 steps",
-            "batch of 64",
-            "optimizer state",
-            "no promises",
-            "test_plan.py:",
-        ):
-            assert words in text
-        assert max(map(len, text.splitlines())) <= 110
+def test_the_report_has_the_answer_the_kinds_and_the_conditions(planned):
+    text = str(planned)
+    parts = ("Plan of train: 3 steps", "batch of 96", "optimizer state", "not promises", "test_plan.py:")
+    assert [part for part in parts if part not in text] == []
+    assert "Several" not in text and "ranks" not in planned.to_json()["gpus"][0]
+    assert max(map(len, text.splitlines())) <= 110
 
-    @pytest.mark.slow
-    def test_the_picture_begins_and_ends_with_what_stays(self):
-        record = gpulesson.plan(train, gpu="T4", batch_size=4).record
-        lines = course(record)
-        for kind in ("parameters", "optimizer state"):
-            assert lines[kind][0] == lines[kind][-1] > 0
-        assert (
-            max(map(sum, zip(*lines.values(), strict=True)))
-            <= gpulesson.plan(train, gpu="T4", batch_size=4).peak.nbytes
-        )
+
+def test_the_picture_begins_and_ends_with_what_stays(planned):
+    lines = course(planned.record)
+    for kind in ("parameters", "optimizer state"):
+        assert lines[kind][0] == lines[kind][-1] > 0
+    assert max(map(sum, zip(*lines.values(), strict=True))) <= planned.peak.nbytes
 
 
 def test_loaders_of_other_sizes_keep_theirs():
-    from torch.utils.data import BatchSampler, DataLoader
-
     data = list(range(100))
     with sizes_changed(32, 2):
         loaders = [DataLoader(data, batch_size=32), DataLoader(data, 32), DataLoader(data, batch_size=7)]

@@ -31,6 +31,7 @@ def spot(text: str, part: str, function: str = "<module>") -> Spot:
         b"# -*- coding: latin-1 -*-\nname = '\xe9'; model = Net()\n",
         b"model = Net()",
         b"model = Net()\n\x0c\n# the end",
+        b"x = 1\rmodel = Net()\rx = 2",
     ],
 )
 def test_bytes_outside_the_change_stay(text):
@@ -39,11 +40,20 @@ def test_bytes_outside_the_change_stay(text):
     assert source.append(call, "to", "device") == text.replace(b"Net()", b"Net().to(device)")
 
 
+@pytest.mark.parametrize(
+    "line, chosen",
+    [('device = "cpu"', True), ("DEVICE = torch.device('cpu')", True), ('place = "cpu"', False)],
+)
+def test_a_device_has_a_name_that_says_so(line, chosen):
+    assert bool(Source(line.encode()).device_assignments("cpu")) == chosen
+
+
 def test_columns_are_pythons():
     text = "Ä, x = 'ö', f(1).g(\n    2)\n"
     source = Source(text.encode())
     assert source.code(source.expression(spot(text, "f(1)"))) == "f(1)"
     assert source.code(source.expression(spot(text, "f(1).g(\n    2)"))) == "f(1).g(\n    2)"
+    assert Source(b"x = 1\ry = f(2)\r").expression(Spot("train.py", "<module>", 2, 4, 2, 8)) is not None
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("libcst")
 
 from gpulesson_tools.porting import reasons
-from gpulesson_tools.porting.facts import Failure, Record
+from gpulesson_tools.porting.facts import Failure, Run
 from gpulesson_tools.porting.reasons import Files
-from gpulesson_tools.porting.record import Watch
+from gpulesson_tools.porting.tracer import Tracer
 from gpulesson_tools.programs.hooks import Hooks
 from practice_gpu import practice_gpu
 
@@ -34,19 +34,25 @@ loader = DataLoader(TensorDataset(X, y), batch_size=4)
 """
 
 
-def run(folder: Path, code: str) -> tuple[Record, Files]:
+@pytest.fixture(scope="module", autouse=True)
+def gpu():
+    with practice_gpu(force=True):
+        yield
+
+
+def run(folder: Path, code: str) -> tuple[Run, Files]:
     """Run a script here, on the practice GPU, as a child process does."""
     path = folder / "train.py"
     path.write_text(code)
     space = {"__name__": "__main__", "__file__": str(path)}
-    watch = Watch(folder, seconds=600)
-    with practice_gpu(force=True), Hooks(watch):
+    tracer = Tracer(folder, seconds=600)
+    with Hooks(tracer):
         try:
             exec(compile(code, str(path), "exec"), space)
         except Exception as error:
-            watch.record.failure = watch.failure(error)
-        watch.finish()
-    return watch.record, Files({"train.py": code.encode()})
+            tracer.run.failure = tracer.failure(error)
+        tracer.finish()
+    return tracer.run, Files({"train.py": code.encode()})
 
 
 def fixed(folder: Path, code: str, head: str = HEAD) -> list[str]:
@@ -128,11 +134,11 @@ def test_a_move_that_has_nothing_to_do_is_taken_out(tmp_path):
     assert reasons.without(files, spot) is None  # the author's own
     files = Files({"train.py": code.encode()})
     files.texts["train.py"] = moved.encode()
-    assert reasons.without(files, spot).text.decode() == code
+    assert reasons.without(files, spot).decode() == code
     without_brackets = code.replace("(x + 1)", "x + 1")
     files = Files({"train.py": without_brackets.encode()})
     files.texts["train.py"] = moved.encode()
-    assert reasons.without(files, spot).text.decode() == without_brackets
+    assert reasons.without(files, spot).decode() == without_brackets
 
 
 def test_of_a_statement_that_only_moves_nothing_is_left_or_what_still_has_to_move(tmp_path):
@@ -142,7 +148,7 @@ def test_of_a_statement_that_only_moves_nothing_is_left_or_what_still_has_to_mov
         record, _ = run(tmp_path, moved)
         files = Files({"train.py": code.replace("    z = z\n", "").encode()})
         files.texts["train.py"] = moved.encode()
-        left = reasons.without(files, next(spot for spot in record.idle if spot.column < 15)).text.decode()
+        left = reasons.without(files, next(spot for spot in record.idle if spot.column < 15)).decode()
         assert left == moved.replace(f"{line}\n", "    y = y.to(device)\n" if "y" in line else "")
 
 
@@ -277,6 +283,14 @@ def test_an_attribute_of_a_module_becomes_a_buffer(tmp_path):
     head = HEAD.replace("self.layer(x)", "self.layer(x) * self.scale") + "read = model.load_state_dict\n"
     assert fixed(tmp_path, "model(X.to(device))", head)[1] == (
         '+        self.register_buffer("scale", torch.ones(2), persistent=False)'
+    )
+
+
+def test_an_attribute_that_a_module_gets_later_is_moved_and_not_registered(tmp_path):
+    made = "        self.later = torch.stack([torch.ones(2)])\n        return self.layer(x) * self.later"
+    head = HEAD.replace("        return self.layer(x)", made)
+    assert fixed(tmp_path, "model(X.to(device))", head)[1] == (
+        "+        self.later = torch.stack([torch.ones(2)]).to(device)"
     )
 
 

@@ -13,7 +13,10 @@ from pathlib import Path
 print(__name__, __package__ or "", Path(__file__).name, sys.argv[1:], Path(sys.argv[0]).name)
 print(Path(sys.path[0]).resolve().name, sys.modules["__main__"].__dict__ is globals())
 """
-EXECUTE = "import sys; from gpulesson_tools.programs.execution import execute; execute(sys.argv[1:])"
+EXECUTE = (
+    "import sys; from gpulesson_tools.programs.execution import Program, execute; "
+    "execute(Program.of(sys.argv[1:]))"
+)
 
 
 @pytest.mark.parametrize(

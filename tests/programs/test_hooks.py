@@ -1,4 +1,4 @@
-"""What listeners are told of a program, and that PyTorch is afterwards what it was."""
+"""What listeners see of a program, and that PyTorch is afterwards what it was."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gpulesson_tools.programs.hooks import Hooks
 EVENTS = [*hooks._MOMENTS]
 
 
-def listener(told: list[str], moments=("before", "after", "end"), events=EVENTS) -> object:
-    """Return a listener that notes whatever it is told, but of functions only ``relu``."""
+def listener(calls: list[str], moments=("before", "after", "end"), events=EVENTS) -> object:
+    """Return a listener that notes its calls, but of functions only ``relu``."""
 
     def note(name: str):
         def method(call):
             if not name.endswith("_function") or call.name == "relu":
-                told.append(name)
+                calls.append(name)
 
         return method
 
@@ -37,28 +37,28 @@ def train() -> None:
         optimizer.step()
 
 
-def test_each_event_of_a_training_step_is_told_in_its_order():
-    told: list[str] = []
-    with Hooks(listener(told, moments=["after"])):
+def test_listeners_see_each_event_of_a_training_step_in_order():
+    calls: list[str] = []
+    with Hooks(listener(calls, moments=["after"])):
         train()
     made = ["after_new_module"] * 2
-    assert told == [*made, "after_new_optimizer", "after_from_numpy", "after_new_loader", "after_epoch",
+    assert calls == [*made, "after_new_optimizer", "after_from_numpy", "after_new_loader", "after_epoch",
                     "after_row", "after_batch", "after_zero_grad", "after_module", "after_module",
-                    "after_function", "after_backward", "after_step", *told[14:]]  # fmt: skip
-    assert set(told[14:]) <= {"after_batch", "after_function"}
+                    "after_function", "after_backward", "after_step", *calls[14:]]  # fmt: skip
+    assert set(calls[14:]) <= {"after_batch", "after_function"}
 
 
 def test_before_comes_before_and_the_end_comes_also_after_an_error():
-    told: list[str] = []
+    calls: list[str] = []
     model = nn.Linear(2, 1)
-    with Hooks(listener(told, events=["module"])):
+    with Hooks(listener(calls, events=["module"])):
         model(torch.ones(1, 2))
         with pytest.raises(RuntimeError):
             model(torch.ones(1, 3))
-    assert told == ["before_module", "end_module", "after_module", "before_module", "end_module"]
+    assert calls == ["before_module", "end_module", "after_module", "before_module", "end_module"]
 
 
-def test_a_function_that_fails_is_told_with_its_error():
+def test_listeners_see_the_error_of_a_function():
     errors = []
 
     class Listener:
@@ -70,22 +70,22 @@ def test_a_function_that_fails_is_told_with_its_error():
     assert errors[-1] == ("matmul", RuntimeError)
 
 
-def test_batches_are_told_of_too():
-    told: list[str] = []
-    with Hooks(listener(told, events=["cut"])):
+def test_listeners_see_batches():
+    calls: list[str] = []
+    with Hooks(listener(calls, events=["cut"])):
         sizes = [len(x) for x, _ in Batches(torch.ones(5, 1), torch.ones(5), batch_size=2)]
-    assert sizes == [2, 2, 1] and told == ["after_cut"] * 3
+    assert sizes == [2, 2, 1] and calls == ["after_cut"] * 3
 
 
 def test_the_first_listener_comes_first():
-    told: list[str] = []
+    calls: list[str] = []
     one, other = (listener([], events=[]) for _ in range(2))
     type(one).after_module, type(other).after_module = (
-        staticmethod(lambda call, name=name: told.append(name)) for name in "ab"
+        staticmethod(lambda call, name=name: calls.append(name)) for name in "ab"
     )
     with Hooks(one, other):
         nn.Identity()(1)
-    assert told == ["a", "b"]
+    assert calls == ["a", "b"]
 
 
 def test_pytorch_is_patched_for_what_is_listened_to_alone_and_is_then_what_it_was():
@@ -102,7 +102,7 @@ def test_pytorch_is_patched_for_what_is_listened_to_alone_and_is_then_what_it_wa
 
 
 @pytest.mark.parametrize("name", ["after_batches", "before_function", "end_step"])
-def test_a_method_that_nobody_would_call_is_refused(name):
+def test_a_method_that_would_never_be_called_is_refused(name):
     listener = type("Listener", (), {name: print})()
-    with pytest.raises(AttributeError, match=rf"Listener\.{name}: nobody would ever call it"):
+    with pytest.raises(AttributeError, match=rf"Listener\.{name} would never be called"):
         Hooks(listener)

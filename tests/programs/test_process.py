@@ -31,13 +31,6 @@ def starts_another(send):
     time.sleep(600)
 
 
-def asks(send, folder):
-    """Start a process, tell its number, and wait."""
-    process = Process(starts_another, folder=folder)
-    send(process.receive(60))
-    time.sleep(600)
-
-
 def ended(pid: int) -> bool:
     """Wait until a process is gone, or is only waited for by nobody."""
     for _ in range(600):
@@ -77,19 +70,3 @@ def test_patience_ends_and_with_the_process_what_it_has_started(tmp_path):
         process.receive(0.1)
     process.end()
     assert ended(child)
-
-
-@pytest.mark.slow
-def test_it_ends_with_the_process_that_asked_and_leaves_no_folder(tmp_path):
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    process = Process(asks, str(folder), folder=str(tmp_path))
-    child = int(process.receive(120))
-    os.kill(process._process.pid, signal.SIGKILL)
-    assert ended(child)
-    for _ in range(200):
-        if not folder.exists():
-            break
-        time.sleep(0.05)
-    assert not folder.exists()
-    process.end()

@@ -12,15 +12,11 @@ from pathlib import Path
 
 from gpulesson_tools.planning.hardware.links import NETWORK
 from gpulesson_tools.programs import arguments
+from gpulesson_tools.programs.arguments import Program
 
 
 def main(words: Sequence[str], prog: str) -> int:
     """Plan for the program of a command line and print the answer; 1 if there is none."""
-    options, program = arguments.parse(_parser(prog), words)
-    return _run(options, program, prog)
-
-
-def _parser(prog: str) -> argparse.ArgumentParser:
     parser = arguments.parser(
         prog,
         "Run a few steps of a training program on the practice GPU, as it is, and work out what "
@@ -49,7 +45,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         help='plan for this many GPUs, too: "2,8,64", a process for each',
     )
     parser.add_argument("--network", default=NETWORK, help=f"what joins nodes of 8 GPUs (default: {NETWORK})")
-    return parser
+    options, program = arguments.parse(parser, words)
+    return _run(options, program, prog)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -61,16 +58,16 @@ def _numbers(text: str) -> tuple[int, ...]:
         ) from None
 
 
-def _run(options: argparse.Namespace, program: Sequence[str], prog: str) -> int:
+def _run(options: argparse.Namespace, program: Program, prog: str) -> int:
     from gpulesson_tools.planning.plan import GPUS, plan
-    from gpulesson_tools.planning.recording.programs import ProgramFailed
+    from gpulesson_tools.planning.recording.recorded import ProgramFailed
 
     names = [name.strip() for name in options.gpu.split(",")] if options.gpu else GPUS
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the program's process ends, too
     try:
         answer = plan(
-            program,
+            program.words,
             gpu=names,
             steps=options.steps,
             batch_size=options.batch_size,

@@ -14,15 +14,16 @@ from gpulesson_tools.planning.hardware.gpus import Gpu
 from gpulesson_tools.planning.hardware.links import NETWORK, Link
 from gpulesson_tools.planning.memory import any_batch, fitting
 from gpulesson_tools.planning.memory.peak import peak
-from gpulesson_tools.planning.recording.child import Outcome, Request
-from gpulesson_tools.planning.recording.programs import (
+from gpulesson_tools.planning.recording.record import Record
+from gpulesson_tools.planning.recording.recorded import (
+    Outcome,
     ProgramFailed,
     record_function,
     record_program,
 )
-from gpulesson_tools.planning.recording.record import Record
 from gpulesson_tools.planning.speed.floor import floor
 from gpulesson_tools.planning.speed.several_gpus import on_ranks
+from gpulesson_tools.programs.arguments import Program
 
 GPUS = ("T4", "RTX 3060", "A100", "H100")
 """Names of the GPUs that a plan is for unless others are named."""
@@ -31,11 +32,9 @@ SMALL = (2, 3)
 
 _USUAL = (8, 0)  # compute capability of a GPU whose row names none
 
-Program = str | PathLike[str] | Sequence[str] | Callable[..., object]
-
 
 def plan(
-    program: Program,
+    program: str | PathLike[str] | Sequence[str] | Callable[..., object],
     *,
     gpu: str | Sequence[str] = GPUS,
     steps: int = 3,
@@ -189,21 +188,16 @@ class _Script:
     """A program that runs in fresh processes."""
 
     def __init__(self, program: str | PathLike[str] | Sequence[str], steps: int, dry: bool) -> None:
-        words = [program] if isinstance(program, str | PathLike) else list(program)
-        self.words = tuple(fspath(word) for word in words)
-        self.name = " ".join(self.words)
+        words = [program] if isinstance(program, str | PathLike) else program
+        self._program = Program.of([fspath(word) for word in words])
+        self.name = " ".join(self._program.words)
         self._steps, self._dry = steps, dry
-        if not self.words:
-            raise ValueError("there is no program: give a script, or -m and a module")
-        if self.words[0] == "-m":
-            if len(self.words) == 1:
-                raise ValueError("there is nothing behind -m: give the name of a module")
-        elif not Path(self.words[0]).is_file():
-            raise FileNotFoundError(f"there is no script {self.words[0]!r} to plan for")
+        if not (self._program.is_module or Path(self._program.name).is_file()):
+            raise FileNotFoundError(f"there is no script {self._program.name!r} to plan for")
 
     def own(self, notes: list[str], batch_size: int | None) -> Record:
         """Record the program as it is."""
-        outcome = record_program(Request(self.words, self._steps, dry=self._dry))
+        outcome = record_program(self._program, self._steps, dry=self._dry)
         _check(outcome, self.name, self._steps)
         if not outcome.record.steps:
             notes.append(
@@ -217,8 +211,8 @@ class _Script:
         """Record it with another batch."""
         if own is None or own.batch_size is None:
             raise ValueError("no DataLoader feeds its steps, so that its batch size is not known")
-        request = Request(self.words, self._steps, (own.batch_size, size), self._dry)
-        outcome = record_program(request, show=False)
+        sizes = own.batch_size, size
+        outcome = record_program(self._program, self._steps, batch_size=sizes, dry=self._dry, show=False)
         if outcome.error:
             raise ProgramFailed(f"with a batch of {size} the program fails: {outcome.error}")
         outcome.record.batch_size = size

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from gpulesson_tools.porting import instrument
-from gpulesson_tools.porting.facts import NO_INPUT, NO_NETWORK, NO_WRITING, OVER, Record
-from gpulesson_tools.programs.execution import execute
+from gpulesson_tools.porting.facts import NO_INPUT, NO_NETWORK, NO_WRITING, OVER, Run
+from gpulesson_tools.programs.arguments import Program
+from gpulesson_tools.programs.execution import Finished, execute
 
 _SURROUNDINGS = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "") | {
     "MPLBACKEND": "agg",
@@ -33,19 +34,10 @@ _OURS = f"{Path(__file__).parents[1]}{os.sep}"
 
 @dataclass(frozen=True)
 class Loops:
-    """
-    How the loops of a script run.
+    """How the loops of a script run."""
 
-    Attributes
-    ----------
-    short : bool
-        They end early.
-    without : tuple of str
-        Statements that are left out then, because they need all that whole loops make.
-    """
-
-    short: bool = False
-    without: tuple[str, ...] = ()
+    short: bool = False  # they end early
+    without: tuple[str, ...] = ()  # statements left out then, because they need all that whole loops make
 
 
 WHOLE = Loops()
@@ -53,36 +45,16 @@ WHOLE = Loops()
 
 @dataclass(frozen=True)
 class Request:
-    """
-    What to run.
+    """What to run."""
 
-    Attributes
-    ----------
-    place : str
-        A folder for this run alone, with ``copy``, a copy of the script's folder, and ``tmp``.
-    program : tuple of str
-        A script or ``-m`` and a module, with arguments, as seen from `here`.
-    here : str
-        The folder in which it is started, seen from the copy.
-    gpu : bool
-        On the practice GPU.
-    loops : Loops
-    seconds : float
-        After so long the next backward pass ends the script.
-    review : str
-        ``"faults"``, ``"memory"``: what a review asks for; "" if none does.
-    rounds_up : bool
-        Products are rounded in another way.
-    """
-
-    place: str
-    program: tuple[str, ...]
-    here: str
-    gpu: bool
+    place: str  # a folder for this run alone, with "copy", a copy of the script's folder, and "tmp"
+    program: Program  # seen from `here`
+    here: str  # the folder in which it is started, seen from the copy
+    gpu: bool  # on the practice GPU
     loops: Loops
-    seconds: float
-    review: str = ""
-    rounds_up: bool = False
+    seconds: float  # after this time the next backward pass ends the script
+    review: str = ""  # what a review asks for: "faults" or "memory"
+    rounds_up: bool = False  # products are rounded in another way
 
 
 class NoInput(RuntimeError):
@@ -90,18 +62,18 @@ class NoInput(RuntimeError):
 
 
 def main(send: Callable[[bytes], None], request: Request) -> None:
-    """Run a script, and send what was noted."""
+    """Run a script, and send what came of it."""
     place = Path(request.place)
     for number, name in ((0, os.devnull), (1, place / "out"), (2, place / "err")):
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
-    record = _recorded(request)
+    run = _run(request)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    record.output, record.errors = ((place / name).read_text("utf-8", "replace") for name in ("out", "err"))
-    send(pickle.dumps(record))
+    run.output, run.errors = ((place / name).read_text("utf-8", "replace") for name in ("out", "err"))
+    send(pickle.dumps(run))
 
 
-def _recorded(request: Request) -> Any:
+def _run(request: Request) -> Run:
     place = Path(request.place)
     folder = place / "copy"
     os.environ |= _SURROUNDINGS | dict.fromkeys(("TMPDIR", "TEMP", "IPYTHONDIR"), str(place / "tmp"))
@@ -113,11 +85,10 @@ def _recorded(request: Request) -> Any:
     import torch
 
     from gpulesson_tools.porting import observe
-    from gpulesson_tools.porting.record import Finished, Watch
+    from gpulesson_tools.porting.tracer import Tracer
     from gpulesson_tools.programs.hooks import Hooks
     from practice_gpu import practice_gpu
     from practice_gpu.device.generators import drawing_from_the_host
-    from practice_gpu.tracebacks import trim
 
     sys.dont_write_bytecode = True
     torch.backends.mps.is_available = lambda: False  # type: ignore[assignment]  # the CPU it is, where the practice GPU is not
@@ -127,41 +98,48 @@ def _recorded(request: Request) -> Any:
         seed(0)  # a script that sets none is to draw the same numbers on both devices
     numpy.random.bit_generator.randbits = random.Random(0).getrandbits  # type: ignore[attr-defined]  # so do its generators
     if request.review == "memory":
-        return Record(evidence=observe.memory(lambda: execute(request.program, folder)))
+        return Run(evidence=observe.memory(lambda: execute(request.program, folder)))
     with ExitStack() as surroundings:
-        watch = Watch(folder, request.seconds, request.rounds_up)
-        listeners = [watch, *([observe.Observer(watch)] if request.review else ())]
+        tracer = Tracer(folder, request.seconds, request.rounds_up)
+        listeners = [tracer, *([observe.Observer(tracer)] if request.review else ())]
         if request.gpu:
             gpu: Any = surroundings.enter_context(practice_gpu("4096 GiB", force=True))
             draws = surroundings.enter_context(drawing_from_the_host(gpu))
-        instrument.install(lambda: (watch.passes, watch.batches))
-        record = watch.record
-        SourceFileLoader.source_to_code = _compiling(folder, request, record.lines)  # type: ignore[method-assign]
+        instrument.install(lambda: (tracer.passes, tracer.batches))
+        run = tracer.run
+        SourceFileLoader.source_to_code = _compiling(folder, request.loops, run.lines)  # type: ignore[method-assign]
         try:
             with Hooks(*listeners):
                 execute(request.program, folder)
         except Finished:
-            record.stopped = OVER
+            run.stopped = OVER
         except SystemExit as end:
-            record.stopped = "" if end.code in (0, None) else f"it ended itself: sys.exit({end.code!r})"
+            run.stopped = "" if end.code in (0, None) else f"it ended itself: sys.exit({end.code!r})"
         except BaseException as error:
-            record.failure = watch.failure(error)
-            trim(error)
-            told = traceback.TracebackException.from_exception(error)
-            part: Any = told
-            while part is not None:
-                part.stack[:] = [frame for frame in part.stack if not frame.filename.startswith(_OURS)]
-                part = part.__cause__ or part.__context__
-            text = "".join(told.format()).replace(f"{folder}{os.sep}", "")
-            record.failure = replace(record.failure, text=text)
+            failure = tracer.failure(error)
+            run.failure = replace(failure, text=_traceback(error).replace(f"{folder}{os.sep}", ""))
         for each in listeners:
             each.finish()
-        record.draws = draws() if request.gpu else 0
-        record.shortened = request.loops.short
-    return record
+        run.draws = draws() if request.gpu else 0
+        run.shortened = request.loops.short
+        surroundings.pop_all()  # the process ends: nothing has to be put back
+    return run
 
 
-def _compiling(folder: Path, request: Request, lines: dict[str, set[int]]) -> Any:
+def _traceback(error: BaseException) -> str:
+    """Return an error's traceback without the frames of this package."""
+    from practice_gpu.tracebacks import trim
+
+    trim(error)
+    whole = traceback.TracebackException.from_exception(error)
+    part: Any = whole
+    while part is not None:
+        part.stack[:] = [frame for frame in part.stack if not frame.filename.startswith(_OURS)]
+        part = part.__cause__ or part.__context__
+    return "".join(whole.format())
+
+
+def _compiling(folder: Path, loops: Loops, lines: dict[str, set[int]]) -> Any:
     """Return what compiles the script's own files, and notes in `lines` which of them run."""
     usual, own = SourceFileLoader.source_to_code, f"{folder}{os.sep}"
 
@@ -169,7 +147,7 @@ def _compiling(folder: Path, request: Request, lines: dict[str, set[int]]) -> An
         if not str(path).startswith(own):
             return usual(loader, data, path, **options)
         ran = lines.setdefault(str(path).removeprefix(own).replace(os.sep, "/"), set())
-        return instrument.compiled(bytes(data), str(path), request.loops.short, ran, request.loops.without)
+        return instrument.compiled(bytes(data), str(path), loops.short, ran, loops.without)
 
     return source_to_code
 

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpulesson_tools.programs import arguments
+from gpulesson_tools.programs.arguments import Program
 
 if TYPE_CHECKING:
     from gpulesson_tools.porting.port import Port
-    from gpulesson_tools.porting.reasons import Change, Files
+    from gpulesson_tools.porting.reasons import Change, Files, Verb
     from gpulesson_tools.porting.run import Runs
 
 _SHOWN = 6
-_PLURALS = {"moves": "move", "comes": "come", "becomes": "become", "goes": "go", "is": "are", "makes": "make"}
 _NEXT = "put the changes into your file (--write does it, and keeps the old one),\n"
 _COLOURS = {"+": "\033[32m", "-": "\033[31m", "@": "\033[36m"}
 
@@ -43,18 +43,17 @@ def main(words: Sequence[str], prog: str) -> int:
     options, program = arguments.parse(parser, words)
     status = 1
     with refusing():
-        script, own, module = program_of(program)
         _check_out(options.out)
-        with trial(script, own, options.limit, options.root, module=module) as runs:
+        with trial(program, options.limit, options.root) as runs:
             found = _ported(runs)
             coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-            print("\n".join(report(found, script.name, coloured, "" if options.write else _NEXT)))
+            name = Path(runs.name).name
+            print("\n".join(report(found, name, coloured, "" if options.write else _NEXT)))
             status = _keep(found, runs.root, options)
     return status
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say how a script is tried."""
     parser.add_argument(
         "--root", type=Path, help="the folder that is copied for the runs (default: this one)"
     )
@@ -86,37 +85,27 @@ class Refused(Exception):
     """The script cannot be tried, and the message says why."""
 
 
-def program_of(program: Sequence[str]) -> tuple[Path, tuple[str, ...], str]:
-    """Return the script of a program, its arguments, and its module, if it was named by that."""
-    if program[0] == "-m":
-        return _file_of(program[1]), tuple(program[2:]), program[1]
-    return Path(program[0]), tuple(program[1:]), ""
-
-
-def _file_of(module: str) -> Path:
-    """Return the file of a module in the current folder, as ``python -m`` would find it."""
-    path = Path(*module.split("."))
+def _file_of(program: Program) -> Path:
+    """Return the file of a script, or of a module in the current folder, as ``python -m`` would find it."""
+    if not program.is_module:
+        return Path(program.name)
+    path = Path(*program.name.split("."))
     choices = path / "__main__.py", path.with_suffix(".py")
     found = [each for each in choices if each.is_file()]
     if not found:
         raise Refused(
-            f"There is no module {module!r} in this folder: expected {choices[1]} or {choices[0]}. Go to the "
-            "folder in which you start it."
+            f"There is no module {program.name!r} in this folder: expected {choices[1]} or {choices[0]}. "
+            "Go to the folder in which you start it."
         )
     return found[0]
 
 
 @contextmanager
 def trial(
-    script: Path,
-    arguments: Sequence[str],
-    limit: float = 120.0,
-    root: Path | None = None,
-    text: bytes | None = None,
-    module: str = "",
+    program: Program, limit: float = 120.0, root: Path | None = None, text: bytes | None = None
 ) -> Iterator[Runs]:
     """
-    Check a script, and yield what runs it.
+    Check a program, and yield what runs it; `text` is that of a script which is not a file.
 
     Raises
     ------
@@ -127,15 +116,16 @@ def trial(
         raise Refused(f"This needs Python 3.11 or newer, and found {sys.version.split()[0]}.")
     from gpulesson_tools.porting.run import NoTrial, Runs
 
+    script = _file_of(program)
     try:
         if text is None:
             if not script.exists():
-                raise Refused(f"There is no script {str(script)!r}. It looks in the folder in which you are.")
+                raise Refused(f"There is no script {str(script)!r}. It looks in the folder that you are in.")
             if script.suffix != ".py" or not script.is_file():
                 raise Refused(f"{script} is not a Python script: expected a file that ends in .py.")
             text = script.read_bytes()
         ast.parse(text, str(script))
-        prepared = Runs(script, tuple(arguments), limit, root, text, module)
+        prepared = Runs(script, program, limit, root, text)
     except (SyntaxError, ValueError) as error:
         line = f"line {error.lineno}: " if isinstance(error, SyntaxError) else ""
         raise Refused(
@@ -164,7 +154,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def tell(text: str) -> None:
-    """Say what is going on."""
+    """Print what is going on, on standard error."""
     print(f"… {text}", file=sys.stderr, flush=True)
 
 
@@ -201,7 +191,7 @@ def _readable(text: bytes) -> bool:
 def port_cell(line: str, cell: str) -> None:
     """Port the code of a notebook's cell, which begins with ``%%port`` and the script's arguments."""
     try:
-        with trial(Path("cell.py"), line.split(), text=cell.encode()) as runs:
+        with trial(Program("cell.py", tuple(line.split())), text=cell.encode()) as runs:
             print("\n".join(report(_ported(runs), "This cell")))
     except Refused as refusal:
         print(refusal)
@@ -250,30 +240,22 @@ def _changes(found: Port) -> Iterator[str]:
     from gpulesson_tools.porting.facts import LESSONS
 
     said = ""
-    places: dict[tuple[str, int, str], list[Change]] = {}
+    places: dict[tuple[str, int, Verb], list[Change]] = {}
     for change in sorted(found.changes, key=lambda each: (each.file, each.line)):
         places.setdefault((change.file, change.line, change.verb), []).append(change)
-    for (file, line, verb), changes in places.items():
+    for (file, line, _), (first, *others) in places.items():
         where = f"line {line}" if len(found.files.texts) == 1 else f"{file}, line {line}"
-        subjects = list(dict.fromkeys(one for each in changes for one in each.subject.split(" and ")))
-        if len(subjects) > 1:
-            first, _, rest = verb.partition(" ")
-            verb = f"{_PLURALS.get(first, first)} {rest}"
-            subjects = [subjects[0], *(each.removeprefix("the batch's ") for each in subjects[1:])]
-        number = changes[0].lesson
-        yield f"{where}: {_listed(subjects)} {verb}. Lesson {number}, {LESSONS[number]}"
-        message = changes[0].message
-        if message:
-            yield f"    Without it: {'the same message' if message == said else _short(message)}"
-            said = message
+        more = [one.removeprefix("the batch's ") for each in others for one in each.subjects]
+        together = first._replace(subjects=tuple(dict.fromkeys([*first.subjects, *more])))
+        yield f"{where}: {together.what}. Lesson {first.lesson}, {LESSONS[first.lesson]}"
+        if first.message:
+            same = first.message == said
+            yield f"    Without it: {'the same message' if same else _short(first.message)}"
+            said = first.message
 
 
 def _short(message: str) -> str:
     return message if len(message) <= 200 else f"{message[:199].rsplit(' ', 1)[0]} …"
-
-
-def _listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def difference(files: Files) -> Iterator[bytes]:

@@ -21,40 +21,18 @@ _ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.SimpleString)
 
 
 class Binding(NamedTuple):
-    """
-    Where a name gets its value.
-
-    Attributes
-    ----------
-    kind : str
-        ``"for"``, ``"assign"`` (the name alone), ``"part"`` (one of several), ``"parameter"``, ``"with"``, or
-        ``"other"`` for an import and the like.
-    node : CSTNode
-        The loop, the value, the statement's small statement; else what the name is in.
-    line : int
-    scope : CSTNode
-        The function, class or module in which it is known.
-    """
+    """Where a name gets its value."""
 
     kind: str
-    node: Any
+    """``"for"``, ``"assign"`` (the name alone), ``"part"`` (one of several), ``"parameter"``, ``"with"``, or
+    ``"other"`` for an import and the like."""
+    node: Any  # the loop, the value, the small statement; else what the name is in
     line: int
-    scope: Any
+    scope: Any  # the function, class or module in which it is known
 
 
 class Source:
-    """
-    A source file and its syntax tree.
-
-    Parameters
-    ----------
-    text : bytes
-
-    Raises
-    ------
-    libcst.ParserSyntaxError
-        If it is not Python.
-    """
+    """A source file and its syntax tree; raises ``libcst.ParserSyntaxError`` if it is not Python."""
 
     def __init__(self, text: bytes) -> None:
         self.text = text

@@ -1,4 +1,4 @@
-"""What a run notes of a script, in a form that another process can read."""
+"""What a run notes of a script, in a form that can be sent to another process."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ DEVICE_LINE = f"device = torch.device({CHOICE})"
 NO_INPUT = "nobody is there to answer input()"
 NO_NETWORK = "the script is tried without a network"
 NO_WRITING = "the script is tried in a copy of its folder, and must not write outside of it"
-OVER = "it was ended, for it had trained long enough"
+OVER = "it had trained long enough, and was ended"
 DIED = "its process ended with status"
 IN_FULL = 300
-"""So many training steps a run takes at most; the next one ends it."""
+"""Training steps that a run takes at most; the next one ends it."""
 OPTION = re.compile(r"(?m)^[^#\n]*add_argument\([^()#]*['\"](--(?:use[-_])?(?:device|cuda|gpus?))['\"]")
 LESSONS = {
     1: "Is there a GPU?",
@@ -37,21 +37,10 @@ LESSONS = {
 
 @dataclass(frozen=True)
 class Spot:
-    """
-    An expression or a statement that was running.
+    """An expression or a statement that was running; lines from 1, columns in bytes of UTF-8."""
 
-    Attributes
-    ----------
-    file : str
-        Its file, seen from the script's folder.
-    function : str
-        Name of the function that it is in, ``"<module>"`` outside of all.
-    line, column, end_line, end_column : int
-        As in :meth:`code.co_positions`: lines from 1, columns in bytes of UTF-8.
-    """
-
-    file: str
-    function: str
+    file: str  # seen from the script's folder
+    function: str  # that it is in; "<module>" outside of all
     line: int
     column: int
     end_line: int
@@ -66,78 +55,37 @@ class Name:
     """
     A name by which a frame knows a thing.
 
-    Attributes
-    ----------
-    frame : int
-        Number of the frame in :attr:`Failure.frames`.
-    name : str
-        ``x``, or ``self.x``.
-    held : str
-        ``""``: the thing itself has the name. Otherwise what is called so holds it: ``"list"``, ``"tuple"``,
-        ``"dict"``, or ``"other"`` for an object with a method ``to``; with ``"mixed "`` in front if it holds
-        other things than tensors, too; ``"nested"`` if it is further inside.
-    path : str
-        Where in that it is: ``"['x']"``, ``"[0]['y']"``.
-    module : bool
-        It is an attribute of an ``nn.Module``.
-    shared : bool
-        It is a global name, seen from a function.
+    What is called so may hold the thing: `held` is then ``"list"``, ``"tuple"``, ``"dict"``, or ``"other"``
+    for an object with a method ``to``; with ``"mixed "`` in front if it holds other things than tensors, too;
+    ``"nested"`` if the thing is further inside.
     """
 
-    frame: int
-    name: str
-    held: str = ""
-    path: str = ""
-    module: bool = False
-    shared: bool = False
+    frame: int  # its number in Scene.frames
+    name: str  # "x", or "self.x"
+    held: str = ""  # "": the thing itself has the name
+    path: str = ""  # where in its holder it is: "['x']", "[0]['y']"
+    module: bool = False  # an attribute of an nn.Module
+    shared: bool = False  # a global name, seen from a function
 
 
 @dataclass(frozen=True)
 class Thing:
-    """
-    A tensor or a module, and what is known of it.
-
-    Attributes
-    ----------
-    device : str
-    names : tuple of Name
-        Outermost frame first.
-    made : tuple of Spot
-        The calls of the script's files that were running when it was made, outermost first.
-    by : str
-        What made it: ``"zeros"``, ``"Linear"``, …
-    is_module, factory, random : bool
-        It is a module; one of ``FACTORIES`` made it; by random numbers.
-    drawn : bool
-        A DataLoader or a dataset made it.
-    fed : bool
-        A dataset takes its samples from it.
-    leaf : bool
-        It asks for a gradient, and no DataLoader made it: it may be trained itself.
-    asks : bool
-        It asked for a gradient already when it was made.
-    owner : Thing or None
-        The module that registers it.
-    root : bool
-        It was made of no other tensor.
-    ancestors : tuple of Thing
-        The tensors that it was made of, and those that these were made of, nearest first.
-    """
+    """A tensor or a module, and what is known of it."""
 
     device: str
-    names: tuple[Name, ...] = ()
-    made: tuple[Spot, ...] = ()
-    by: str = ""
+    names: tuple[Name, ...] = ()  # outermost frame first
+    made: tuple[Spot, ...] = ()  # the calls in the script's files when it was made, outermost first
+    by: str = ""  # what made it: "zeros", "Linear", …
     is_module: bool = False
-    factory: bool = False
-    random: bool = False
-    drawn: bool = False
-    fed: bool = False
-    leaf: bool = False
-    asks: bool = False
-    owner: Thing | None = None
-    root: bool = True
-    ancestors: tuple[Thing, ...] = ()
+    factory: bool = False  # one of FACTORIES made it
+    random: bool = False  # random numbers made it
+    drawn: bool = False  # a DataLoader or a dataset made it
+    fed: bool = False  # a dataset takes its samples from it
+    leaf: bool = False  # it asks for a gradient, and no DataLoader made it: it may be trained itself
+    asks: bool = False  # it asked for a gradient already when it was made
+    owner: Thing | None = None  # the module that registers it
+    root: bool = True  # it was made of no other tensor
+    ancestors: tuple[Thing, ...] = ()  # the tensors that it was made of, and theirs, nearest first
 
     def line(self) -> tuple[Thing, ...]:
         """Return it, and what it was made of, nearest first."""
@@ -145,90 +93,48 @@ class Thing:
 
 
 @dataclass(frozen=True)
-class Failure:
-    """
-    The error that ended the script.
+class Scene:
+    """Tensors at one place of the script, as the frames of its files see them, outermost first."""
 
-    Attributes
-    ----------
-    kind, message : str
-        Name of its type; its text.
-    frames : tuple of Spot
-        Those of the script's files, outermost first.
-    things : tuple of Thing
-        The tensors of the call that failed.
-    inside : tuple of bool
-        For each frame, whether it is a method of a module.
-    where : tuple of str
-        For each frame an expression for the device there: ``x.device`` of a tensor on the GPU, else "".
-    text : str
-        The last lines of the traceback.
-    """
-
-    kind: str
-    message: str
     frames: tuple[Spot, ...] = ()
     things: tuple[Thing, ...] = ()
-    inside: tuple[bool, ...] = ()
-    where: tuple[str, ...] = ()
-    text: str = ""
+    inside: tuple[bool, ...] = ()  # of each frame: it is a method of a module
+    where: tuple[str, ...] = ()  # of each frame: "x.device", of a tensor on the GPU that it has; else ""
+
+
+@dataclass(frozen=True)
+class Failure(Scene):
+    """The error that ended the script, with the tensors of the call that failed."""
+
+    kind: str = ""  # the name of its type
+    message: str = ""
+    text: str = ""  # its traceback
 
 
 @dataclass
-class Record:
-    """
-    What came of a run.
+class Run:
+    """What came of a run."""
 
-    Attributes
-    ----------
-    losses : list of float
-        Of each backward pass.
-    used : list of (Thing, tuple of Spot)
-        The modules that are called, and what the backward passes train, once each, and the frames of that
-        moment.
-    on_cpu : list of Failure
-        Where the CPU alone computes again and again what the GPU does not get.
-    filled : list of Failure
-        Assignments of the GPU's results into a tensor of the CPU's, which fail nowhere, but copy each time.
-    loads : list of Spot
-        Calls of ``torch.load`` that brought tensors to the GPU because they were saved from there.
-    idle : list of Spot
-        Calls of ``to`` that never had anything to do.
-    draws : int
-        How often random numbers were drawn on the GPU.
-    lines : dict
-        For each file, the lines that ran.
-    failure : Failure or None
-    stopped : str
-        Why the script was ended before its end; "" if it was not.
-    output, errors : str
-        What it printed, also as errors.
-    calls : int
-        How many calls of PyTorch's functions there were, without moves and properties.
-    shortened : bool
-        Loops ended early.
-    made_text : bool
-        The training is in text that was run by ``exec``.
-    evidence : Evidence or str or None
-        What a review asked for.
-    """
-
-    losses: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)  # of each backward pass
     used: list[tuple[Thing, tuple[Spot, ...]]] = field(default_factory=list)
-    on_cpu: list[Failure] = field(default_factory=list)
-    filled: list[Failure] = field(default_factory=list)
+    """The modules that are called, and what is trained, once each, with the frames of that moment."""
+    on_cpu: list[Scene] = field(default_factory=list)
+    """Where the CPU alone computes again and again what the GPU does not get."""
+    filled: list[Scene] = field(default_factory=list)
+    """Assignments of the GPU's results into a tensor of the CPU's, which fail nowhere, but copy each time."""
     loads: list[Spot] = field(default_factory=list)
-    idle: list[Spot] = field(default_factory=list)
-    draws: int = 0
-    lines: dict[str, set[int]] = field(default_factory=dict)
+    """Calls of ``torch.load`` that brought tensors to the GPU because they were saved from there."""
+    idle: list[Spot] = field(default_factory=list)  # calls of ``to`` that never had anything to do
+    draws: int = 0  # how often random numbers were drawn on the GPU
+    lines: dict[str, set[int]] = field(default_factory=dict)  # for each file, those that ran
     failure: Failure | None = None
-    stopped: str = ""
+    stopped: str = ""  # why the script was ended before its end
     output: str = ""
     errors: str = ""
-    calls: int = 0
-    shortened: bool = False
-    made_text: bool = False
-    evidence: Any = None
+    calls: int = 0  # of PyTorch's functions, without moves and properties
+    shortened: bool = False  # loops ended early
+    made_text: bool = False  # the training is in text that was run by ``exec``
+    evidence: Any = None  # what a review asked for
 
 
 def where(failure: Failure) -> str:

@@ -1,9 +1,8 @@
-"""Compile a script so that it tells which of its lines run, and its loops may end early.
+"""Compile a script so that the lines that run are noted, and its loops may end early.
 
 A loop in which the script trains ends after some steps, one that only draws batches after some batches, so
-that what follows them runs as well. What is due every few steps, but in none of these, is done
-once. All depends on counts alone, so that the script does the same on every device. The source keeps its
-lines and columns.
+that what follows them runs as well. What is due every few steps, but in none of these, is done once. All this
+depends on counts alone, so that the script does the same on every device. Lines and columns stay the same.
 """
 
 from __future__ import annotations
@@ -11,23 +10,18 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from gpulesson_tools.porting.facts import Failure
 
+Node = TypeVar("Node", bound=ast.AST)
 TURNS, PASSES, BATCHES = 3, 8, 8
 """A loop ends after this many turns, if it has had this many backward passes, or this many batches."""
 _FOR, _WHILE, _BEGIN, _DUE = "_port_turns_of", "_port_goes_on", "_port_begin", "_port_is_due"
 
 
 def install(counts: Callable[[], tuple[int, int]]) -> None:
-    """Let the loops of code that :func:`compiled` has shortened end early.
-
-    Parameters
-    ----------
-    counts : callable
-        Returns how many backward passes and batches there have been.
-    """
+    """Let loops that :func:`compiled` has shortened end early, by counts of backward passes and batches."""
     loops: dict[str, tuple[int, tuple[int, int]]] = {}
 
     def enough(turns: int, first: tuple[int, int]) -> bool:
@@ -83,7 +77,7 @@ class _Loops(ast.NodeTransformer):
             ast.Call(ast.Name(name, ast.Load()), [ast.Constant(f"{self._path}:{self._number}")], [])
             for name in (_BEGIN, _WHILE)
         )
-        before = ast.copy_location(ast.Expr(_at(node.test, begin)), node)
+        before = _at(node, ast.Expr(begin))
         node.test = _at(node.test, ast.BoolOp(ast.And(), [goes_on, node.test]))
         return [before, node]
 
@@ -98,7 +92,7 @@ _LEAVES = ast.Raise | ast.Return | ast.Break | ast.Continue
 
 
 class _Due(ast.NodeTransformer):
-    """Has ``step % 100 == 0`` asked for in a condition; what else is in it stays a condition."""
+    """Wraps ``step % 100 == 0`` in a condition; what else is in it stays a condition."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -115,19 +109,16 @@ class _Due(ast.NodeTransformer):
         return _at(node, ast.Call(ast.Name(_DUE, ast.Load()), [where, node], []))
 
 
-def _at(place: ast.expr, new: ast.expr) -> ast.expr:
-    """Put an expression and its new parts at the place of another."""
-    for node in ast.walk(new):
-        if not hasattr(node, "lineno"):
-            ast.copy_location(node, place)
-    return new
+def _at(place: ast.AST, new: Node) -> Node:
+    """Put a new node, and what is new in it, at the place of another."""
+    return ast.fix_missing_locations(ast.copy_location(new, place))
 
 
 class _Marks(ast.NodeTransformer):
-    """Puts a call before each statement that tells its line."""
+    """Puts a call that notes its line before each statement."""
 
-    def __init__(self, told: str, without: Collection[str]) -> None:
-        self._told, self._without = told, without
+    def __init__(self, mark: str, without: Collection[str]) -> None:
+        self._mark, self._without = mark, without
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         for name in ("body", "orelse", "finalbody"):
@@ -140,11 +131,9 @@ class _Marks(ast.NodeTransformer):
         if _may_be_first(node):
             return [node]
         if self._without and isinstance(node, _ALONE) and ast.unparse(node) in self._without:
-            return [ast.copy_location(ast.Pass(), node)]
-        mark = ast.Expr(ast.Call(ast.Name(self._told, ast.Load()), [ast.Constant(node.lineno)], []))
-        for each in ast.walk(mark):
-            ast.copy_location(each, node)
-        return [mark, node]
+            return [_at(node, ast.Pass())]
+        mark = ast.Call(ast.Name(self._mark, ast.Load()), [ast.Constant(node.lineno)], [])
+        return [_at(node, ast.Expr(mark)), node]
 
 
 def _may_be_first(node: ast.AST) -> bool:
@@ -172,23 +161,15 @@ def unlike(failure: Failure, texts: Mapping[str, bytes]) -> str:
 
 
 def compiled(source: bytes, path: str, short: bool, ran: set[int], without: Collection[str] = ()) -> Any:
-    """Compile a source.
+    """Compile a source, whose loops end early if `short`.
 
-    Parameters
-    ----------
-    source : bytes
-    path : str
-    short : bool
-        Its loops end early.
-    ran : set of int
-        Gets the first lines of the statements that run.
-    without : collection of str
-        Statements, as :func:`unlike` returns them, that are left out.
+    When it runs, `ran` gets the first lines of the statements that run. Statements are left out that are in
+    `without`, as :func:`unlike` returns them.
     """
     tree = ast.parse(source, path)
-    told = f"_port_told_{id(ran)}"
-    setattr(builtins, told, ran.add)
-    tree = _Marks(told, without).visit(tree)
+    mark = f"_port_mark_{id(ran)}"
+    setattr(builtins, mark, ran.add)
+    tree = _Marks(mark, without).visit(tree)
     return compile(_Loops(path).visit(tree) if short else tree, path, "exec")
 
 

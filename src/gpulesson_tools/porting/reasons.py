@@ -1,70 +1,67 @@
-"""From an error to a change: what the message was about, and where a person would fix it."""
+"""From an error to a change: which tensor it was about, and where a person would move it."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import libcst as cst
 
 from gpulesson_tools.porting.edits import Binding, Source, called
-from gpulesson_tools.porting.facts import CHOICE, Failure, Name, Spot, Thing
+from gpulesson_tools.porting.facts import CHOICE, Failure, Name, Scene, Spot, Thing
 
-MOVES, COMES_BACK = "moves to the device", "comes back to the CPU"
 CONSTANT = frozenset(("arange", "empty", "eye", "full", "linspace", "logspace", "ones", "zeros"))
 """What makes a tensor of nothing but numbers in the code: it is not data."""
 _CHAINED = frozenset(("train", "eval", "apply", "double", "float", "half", "requires_grad_"))
 
 
-class Change(NamedTuple):
-    """
-    A change in one file.
+class Verb(NamedTuple):
+    """What happens to one thing, and to several."""
 
-    Attributes
-    ----------
-    file : str
-    text : bytes
-        The whole file afterwards.
-    subject, verb : str
-        What changes, in a few words: ``"x"``, ``"moves to the device"``.
-    lesson : int
-        Its number.
-    message : str
-        What the GPU says without it; "" if it says nothing.
-    line : int
-        Where it stands in the file in the end.
-    inside : bool
-        It stands in a method of a module, or where the tensor is computed or used: a person would put it
-        there last.
-    """
+    one: str
+    several: str
+
+
+MOVES = Verb("moves to the device", "move to the device")
+COMES_BACK = Verb("comes back to the CPU", "come back to the CPU")
+MADE_THERE = Verb("makes its tensor on the device", "make their tensors on the device")
+GOES = Verb("goes to the device", "go to the device")
+BUFFER = Verb(
+    "becomes a buffer of its module, which moves with it",
+    "become buffers of their module, which move with it",
+)
+NOT_ALWAYS_CPU = Verb("is no longer always the CPU", "are no longer always the CPU")
+CHOSEN = Verb("is chosen once", "are chosen once")
+
+
+class Change(NamedTuple):
+    """A change in one file."""
 
     file: str
-    text: bytes
-    subject: str
-    verb: str
+    text: bytes  # the whole file afterwards
+    subjects: tuple[str, ...]  # what changes, in a few words each: ("x", "y")
+    verb: Verb
     lesson: int
-    message: str = ""
-    line: int = 0
+    message: str = ""  # what the GPU says without it; "" if it says nothing
+    line: int = 0  # where it stands in the file in the end
     inside: bool = False
+    """In a method of a module, or where a tensor is computed or used: a person would put it there last."""
 
     @property
     def what(self) -> str:
-        verb = self.verb.replace("moves", "move") if " and " in self.subject else self.verb
-        return f"{self.subject} {verb}"
+        """The change in words: ``"x and y move to the device"``."""
+        several = len(self.subjects) > 1
+        return f"{listed(self.subjects)} {self.verb.several if several else self.verb.one}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return words with commas between, and "and" before the last."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 class Files:
-    """
-    The files of a script, some of them changed.
-
-    Parameters
-    ----------
-    originals : mapping of str to bytes
-        Their texts as the reader has them, by their path from the script's folder.
-    texts : mapping of str to bytes
-        Those of the changed ones.
-    """
+    """The files of a script, by their path from its folder: their texts, and those of the changed ones."""
 
     def __init__(self, originals: Mapping[str, bytes], texts: Mapping[str, bytes] | None = None) -> None:
         self.originals, self.texts = originals, texts or {}
@@ -96,7 +93,7 @@ class Files:
         """Return the change that moves an expression, by itself or under the name of its subject."""
         source = self[spot.file]
         text = source.append(node, "to", self.device(spot.file))
-        return Change(spot.file, text, subject or source.code(node), MOVES, lesson)
+        return Change(spot.file, text, (subject or source.code(node),), MOVES, lesson)
 
 
 def model(files: Files, thing: Thing, frames: tuple[Spot, ...]) -> Change | None:
@@ -116,7 +113,7 @@ def model(files: Files, thing: Thing, frames: tuple[Spot, ...]) -> Change | None
         if found is not None and found.kind in ("assign", "part") and not _sent(source, found, device):
             after = source.statement(found.node)
             text = source.move([name.name], device, after=after)
-            return Change(spot.file, text, named, MOVES, 4)
+            return Change(spot.file, text, (named,), MOVES, 4)
     return None
 
 
@@ -173,18 +170,11 @@ def _made_trained(files: Files, thing: Thing) -> Iterator[Change]:
     elif roots[:1] == [thing] and thing.made:  # torch.randn(3, generator=g, requires_grad=True)
         spot = thing.made[-1]
         if text := files[spot.file].ask_later(spot, files.device(spot.file)):
-            yield Change(spot.file, text, _shown(thing), MOVES, 2)
+            yield Change(spot.file, text, (_shown(thing),), MOVES, 2)
 
 
 def fix(files: Files, failure: Failure) -> Iterator[Change]:
-    """
-    Yield the changes that may answer an error, the best first.
-
-    Parameters
-    ----------
-    files : Files
-    failure : Failure
-    """
+    """Yield the changes that may mend an error, the best first."""
     if not failure.frames:
         return
     first = failure.message.splitlines()[0] if failure.message else failure.kind
@@ -198,10 +188,10 @@ def fix(files: Files, failure: Failure) -> Iterator[Change]:
             yield change._replace(message=message)
 
 
-def to_device(files: Files, seen: Failure) -> Iterator[Change]:
+def to_device(files: Files, scene: Scene) -> Iterator[Change]:
     """Yield the changes that may bring to the device what the CPU computes by itself."""
-    for thing in seen.things:
-        yield from _to_device(files, seen, thing)
+    for thing in scene.things:
+        yield from _to_device(files, scene, thing)
 
 
 def _wants_host(failure: Failure) -> bool:
@@ -218,44 +208,44 @@ def _wants_host(failure: Failure) -> bool:
 # -- to the device
 
 
-def _to_device(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
+def _to_device(files: Files, scene: Scene, thing: Thing) -> Iterator[Change]:
     for known in thing.line():
-        if known.owner is not None and (change := model(files, known.owner, failure.frames)):
+        if known.owner is not None and (change := model(files, known.owner, scene.frames)):
             part = known.owner.by
             if part.endswith("Loss"):
                 subject = f"the loss function {part}, which holds a tensor,"
-                change = change._replace(subject=subject, lesson=7)
+                change = change._replace(subjects=(subject,), lesson=7)
             yield change
         for name in known.names:
             if name.module and not name.held:
-                read = any(b"load_state_dict" in files[spot.file].text for spot in failure.frames)
-                yield from _attribute(files, failure.frames[name.frame], name, saved=not read)
+                read = any(b"load_state_dict" in files[spot.file].text for spot in scene.frames)
+                yield from _attribute(files, scene.frames[name.frame], name, saved=not read)
     for known in thing.line():
         if known.leaf and known.owner is None:  # what was made moves, not what is computed with it
             yield from _made_trained(files, known)
     if thing.leaf:
         return
-    yield from _with_its_batch(files, failure, thing)
-    yield from _constants(files, failure, thing)
+    yield from _with_its_batch(files, scene, thing)
+    yield from _constants(files, scene, thing)
     for inside, used in itertools.product((False, True), repeat=2):
         for known in thing.line():
             if not known.leaf:
-                for change in _by_name(files, failure, known, inside, used):
+                for change in _by_name(files, scene, known, inside, used):
                     yield change._replace(inside=inside or used)
     for change in _where_made(files, thing):
         yield change._replace(inside=True)
 
 
-def _where(files: Files, failure: Failure, made: Spot) -> str:
+def _where(files: Files, scene: Scene, made: Spot) -> str:
     """Return an expression for the device in the function in which something was made, or ""."""
     source = files[made.file]
-    for spot, where in zip(failure.frames, failure.where, strict=True):
+    for spot, where in zip(scene.frames, scene.where, strict=True):
         if spot.file == made.file and next(source.scopes(spot)) is next(source.scopes(made)):
             return where
     return ""
 
 
-def _constants(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
+def _constants(files: Files, scene: Scene, thing: Thing) -> Iterator[Change]:
     """Make on the device what was made of nothing: in each step, or once and without random numbers.
 
     What is computed once of constants is a table, as a schedule is; so is what only a library's object has.
@@ -269,7 +259,7 @@ def _constants(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]
     for root in roots:
         once = not root.random and (_together(files, thing, root) or (table and root.by in CONSTANT))
         here = alone and _again(files, root)
-        if (here or once) and (change := _made_there(files, root, failure)):
+        if (here or once) and (change := _made_there(files, root, scene)):
             yield change
 
 
@@ -287,7 +277,7 @@ def _again(files: Files, thing: Thing) -> bool:
     return any(True for spot in thing.made for _ in files[spot.file].loops(spot))
 
 
-def _with_its_batch(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
+def _with_its_batch(files: Files, scene: Scene, thing: Thing) -> Iterator[Change]:
     """Move it at the head of the loop that draws it, or after the call that returns it with others.
 
     Of those that came with it, what it was made of moves in the same line.
@@ -295,9 +285,9 @@ def _with_its_batch(files: Files, failure: Failure, thing: Thing) -> Iterator[Ch
     batches: dict[int, tuple[Spot, Binding, list[str]]] = {}
     for known in thing.line():
         for name in known.names:
-            if name.name.startswith("self.") or name.held or name.shared or failure.inside[name.frame]:
+            if name.name.startswith("self.") or name.held or name.shared or scene.inside[name.frame]:
                 continue
-            spot = failure.frames[name.frame]
+            spot = scene.frames[name.frame]
             found = files[spot.file].binding(name.name, spot)
             there = found is not None and not thing.fed and found.line > files[spot.file].device_from()
             if found is not None and (found.kind == "for" or (found.kind == "part" and there)):
@@ -311,10 +301,10 @@ def _with_its_batch(files: Files, failure: Failure, thing: Thing) -> Iterator[Ch
         for group in groups:
             place = {"first_in" if found.kind == "for" else "after": found.node}
             text = source.move(group, device, **place)
-            yield Change(spot.file, text, f"the batch's {' and '.join(group)}", MOVES, 4)
+            yield Change(spot.file, text, (f"the batch's {group[0]}", *group[1:]), MOVES, 4)
 
 
-def _made_there(files: Files, thing: Thing, failure: Failure | None = None) -> Change | None:
+def _made_there(files: Files, thing: Thing, scene: Scene | None = None) -> Change | None:
     """Give the call that makes a tensor the device, or that of a tensor which the function was given."""
     if not thing.made:
         return None
@@ -327,16 +317,16 @@ def _made_there(files: Files, thing: Thing, failure: Failure | None = None) -> C
     name = source.code(call.func).split(".")[-1]
     if given & {"device", "generator", "out"} or name != thing.by or source.is_moved(call):
         return None
-    where = _where(files, failure, spot) if failure is not None else ""
+    where = _where(files, scene, spot) if scene is not None else ""
     text = source.keyword(call, "device", where or files.device(spot.file))
-    return Change(spot.file, text, f"torch.{name}(…)", "makes its tensor on the device", 2)
+    return Change(spot.file, text, (f"torch.{name}(…)",), MADE_THERE, 2)
 
 
-def _by_name(files: Files, failure: Failure, thing: Thing, inside: bool, used: bool) -> Iterator[Change]:
+def _by_name(files: Files, scene: Scene, thing: Thing, inside: bool, used: bool) -> Iterator[Change]:
     """Move a tensor where it gets its name, or where it is used; in a module's own methods or outside."""
     for name in thing.names:
-        spot = failure.frames[name.frame]
-        if inside != failure.inside[name.frame]:
+        spot = scene.frames[name.frame]
+        if inside != scene.inside[name.frame]:
             continue
         source, device = files[spot.file], files.device(spot.file)
         if name.name.startswith("self."):
@@ -354,12 +344,12 @@ def _by_name(files: Files, failure: Failure, thing: Thing, inside: bool, used: b
             yield from _container(files, spot, name, found)
         elif not thing.fed and found.line > source.device_from() and not _sent(source, found, device):
             if found.kind == "parameter":
-                yield from _argument(files, failure, name, found)
+                yield from _argument(files, scene, name, found)
             elif found.kind == "assign":
                 yield files.moved(spot, found.node, name.name)
             elif found.kind == "part":
                 text = source.move([name.name], device, after=found.node)
-                yield Change(spot.file, text, name.name, MOVES, 2)
+                yield Change(spot.file, text, (name.name,), MOVES, 2)
         if not used and not name.held and found is not None:
             yield from _before_loop(files, spot, name, found)
 
@@ -370,7 +360,7 @@ def _before_loop(files: Files, spot: Spot, name: Name, found: Binding) -> Iterat
     behind = [loop for loop in source.loops(spot) if found.line < source.line(loop)]
     if behind:
         text = source.statement_before(behind[-1], f"{name.name} = {name.name}.to({device})")
-        yield Change(spot.file, text, name.name, MOVES, 2)
+        yield Change(spot.file, text, (name.name,), MOVES, 2)
 
 
 def _use(files: Files, spot: Spot, name: Name, method: str = "to") -> Iterator[Change]:
@@ -388,7 +378,7 @@ def _use(files: Files, spot: Spot, name: Name, method: str = "to") -> Iterator[C
         arguments = (device,) if method == "to" else ()
         change = {each: lambda node: called(node, method, *arguments) for each in uses}
         verb = MOVES if method == "to" else COMES_BACK
-        yield Change(spot.file, source.changed(change), wanted, verb, 2)
+        yield Change(spot.file, source.changed(change), (wanted,), verb, 2)
 
 
 def _plain(source: Source, node: cst.CSTNode) -> str:
@@ -421,21 +411,21 @@ def _container(files: Files, spot: Spot, name: Name, found: Binding) -> Iterator
     subject = f"the batch {name.name}".removesuffix(" batch")
     if code and found.kind == "for" and isinstance(found.node.body, cst.IndentedBlock):
         text = source.statement_before(found.node.body.body[0], code)
-        yield Change(spot.file, text, subject, MOVES, 4)
+        yield Change(spot.file, text, (subject,), MOVES, 4)
     elif kind == "other" and found.kind == "assign":
         yield files.moved(spot, found.node, name.name)
     fresh = cst.List | cst.Tuple | cst.Dict | cst.ListComp  # nobody else has it
     statement = source.statement_at(spot)
     if code and statement is not None and found.kind == "assign" and isinstance(found.node, fresh):
-        yield Change(spot.file, source.statement_before(statement, code), subject, MOVES, 4)
+        yield Change(spot.file, source.statement_before(statement, code), (subject,), MOVES, 4)
 
 
-def _argument(files: Files, failure: Failure, name: Name, found: Binding) -> Iterator[Change]:
+def _argument(files: Files, scene: Scene, name: Name, found: Binding) -> Iterator[Change]:
     """Move what was given for a parameter, in the call."""
     if name.frame == 0:
         return
     params = [each.name.value for each in found.scope.params.params]
-    spot = failure.frames[name.frame - 1]
+    spot = scene.frames[name.frame - 1]
     call = files[spot.file].expression(spot)
     if not isinstance(call, cst.Call) or name.name not in params:
         return
@@ -456,8 +446,7 @@ def _attribute(files: Files, spot: Spot, name: Name, saved: bool = True) -> Iter
         if name.module and _in_init(source, each):
             owner, attribute = name.name.split(".")
             text = source.buffer(each, owner, attribute, saved)
-            verb = "becomes a buffer of its module, which moves with it"
-            yield Change(spot.file, text, name.name, verb, 7)
+            yield Change(spot.file, text, (name.name,), BUFFER, 7)
         else:
             yield files.moved(spot, each.value, name.name)
 
@@ -489,9 +478,9 @@ def _where_made(files: Files, thing: Thing) -> Iterator[Change]:
 # -- to the host
 
 
-def _to_host(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
+def _to_host(files: Files, scene: Scene, thing: Thing) -> Iterator[Change]:
     """Bring a tensor back to the CPU in the expression that needs it there."""
-    spot = failure.frames[-1]
+    spot = scene.frames[-1]
     source = files[spot.file]
     expression = source.expression(spot)
     if expression is None:
@@ -499,9 +488,9 @@ def _to_host(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
     func = getattr(expression, "func", None)
     if isinstance(func, cst.Attribute) and func.attr.value in ("numpy", "__array__"):
         text = source.append(func.value, "cpu")
-        yield Change(spot.file, text, source.code(func.value), COMES_BACK, 2)
+        yield Change(spot.file, text, (source.code(func.value),), COMES_BACK, 2)
         return
-    direct = [name for name in thing.names if name.frame == len(failure.frames) - 1]
+    direct = [name for name in thing.names if name.frame == len(scene.frames) - 1]
     for name in direct:
         if not name.held and not name.name.startswith("self."):
             yield from _use(files, spot, name, "cpu")
@@ -511,7 +500,7 @@ def _to_host(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
         made = source.expression(thing.made[-1])
         if made is not None:
             text = source.append(made, "cpu")
-            yield Change(spot.file, text, source.code(made), COMES_BACK, 2)
+            yield Change(spot.file, text, (source.code(made),), COMES_BACK, 2)
 
 
 def _appended(files: Files, spot: Spot, name: str) -> Iterator[Change]:
@@ -523,16 +512,15 @@ def _appended(files: Files, spot: Spot, name: str) -> Iterator[Change]:
             if _plain(source, call.func) in (f"{name}.append", f"{name}.extend") and len(call.args) == 1:
                 edits[call.args[0].value] = lambda node: called(node, "cpu")
         if edits:
-            subject = f"what {name} collects"
-            yield Change(spot.file, source.changed(edits), subject, COMES_BACK, 2)
+            yield Change(spot.file, source.changed(edits), (f"what {name} collects",), COMES_BACK, 2)
             return
 
 
-def filled(files: Files, filling: Failure) -> Iterator[Change]:
+def filled(files: Files, scene: Scene) -> Iterator[Change]:
     """Make a tensor on the device because results of the device are put into it, one by one."""
     message = "copies of a result to the CPU, one for each assignment"
-    for thing in filling.things:
-        if change := _made_there(files, thing, filling):
+    for thing in scene.things:
+        if change := _made_there(files, thing, scene):
             yield change._replace(message=message)
 
 
@@ -546,11 +534,11 @@ def hard_coded(files: Files, file: str) -> Change | None:
     chosen = (CHOICE if texts else f"torch.device({CHOICE})").replace("torch.", f"{source.torch}.")
     text = source.changed({found[0].value: lambda _: cst.parse_expression(chosen)})
     name = source.code(found[0].targets[0].target)
-    return Change(file, text, name, "is no longer the CPU in any case", 1)
+    return Change(file, text, (name,), NOT_ALWAYS_CPU, 1)
 
 
-def without(files: Files, spot: Spot) -> Change | None:
-    """Take out a move that later ones have made superfluous; None if it is not one of this port's."""
+def without(files: Files, spot: Spot) -> bytes | None:
+    """Return a file without a move that later ones made superfluous; None if the move is the reader's."""
     if spot.file not in files.texts:
         return None
     source, move = files[spot.file], f".to({files.device(spot.file)})"
@@ -562,19 +550,18 @@ def without(files: Files, spot: Spot) -> Change | None:
         return None
     statement = source.statement(call)
     if names := source.moved_names(statement, files.device(spot.file)):  # x = x.to(device)
-        text = source.move_less(statement, [each for each in names if each != moved], files.device(spot.file))
-        return Change(spot.file, text, moved, "", 2)
+        return source.move_less(statement, [each for each in names if each != moved], files.device(spot.file))
     targets = getattr(statement, "targets", ())
     if any(moved in source.code(each.target).split(", ") for each in targets):
         return None
     bare: Any = call.func.value
     if bare.lpar and moved.encode() not in files.originals[spot.file]:  # the move has put it into brackets
         bare = bare.with_changes(lpar=bare.lpar[1:], rpar=bare.rpar[:-1])
-    return Change(spot.file, source.changed({call: lambda _: bare}), moved, "", 2)
+    return source.changed({call: lambda _: bare})
 
 
 def loading(files: Files, spot: Spot) -> Change | None:
-    """Say where a file's tensors go: it may be read where there is no GPU."""
+    """Map a file's tensors to the device: it may be read where there is no GPU."""
     call = files[spot.file].expression(spot)
     return _mapped(files, spot.file, call) if isinstance(call, cst.Call) else None
 
@@ -585,7 +572,7 @@ def _mapped(files: Files, file: str, call: cst.Call) -> Change:
         "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is "
         "False (on a computer without a GPU)"
     )
-    return Change(file, text, "what is loaded", "goes to the device", 6, message)
+    return Change(file, text, ("what is loaded",), GOES, 6, message)
 
 
 def silent_loads(files: Files, file: str, ran: set[int]) -> Iterator[tuple[int, Change | None]]:

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from gpulesson_tools.porting.child import WHOLE, Loops, Request, main
-from gpulesson_tools.porting.facts import DIED, Record
+from gpulesson_tools.porting.facts import DIED, Run
+from gpulesson_tools.programs.arguments import Program
 from gpulesson_tools.programs.process import Process
 
 SKIPPED = frozenset((".git", "__pycache__", "node_modules"))
 LARGEST = 8 << 30
 """Bytes that are copied at most."""
 LARGE = frozenset(("torchvision", "pandas", "sklearn", "scipy", "matplotlib"))
-PRELOADED = ("gpulesson_tools.porting.record", "practice_gpu.session")
+PRELOADED = ("gpulesson_tools.porting.observe", "practice_gpu.session")
 
 
 class NoTrial(Exception):
@@ -35,15 +36,14 @@ class Runs:
     ----------
     script : Path
         Need not exist if its text is given.
-    arguments : tuple of str
+    program : Program
+        How it is started.
     limit : float
         Seconds, after which a run is ended.
     root : Path, optional
         The folder that is copied; by default the current one.
     text : bytes, optional
         That of the script, if it is not a file.
-    module : str
-        Its name, if it is run as ``python -m module``.
 
     Attributes
     ----------
@@ -51,8 +51,7 @@ class Runs:
     name : str
         The script, seen from there.
     texts : dict of str to bytes
-        All files of Python, by their path from `root`, as they were when this began.
-    limit : float
+        All files of Python, by their path from `root`, as they were at the beginning.
 
     Raises
     ------
@@ -63,11 +62,10 @@ class Runs:
     def __init__(
         self,
         script: Path,
-        arguments: tuple[str, ...],
+        program: Program,
         limit: float,
         root: Path | None = None,
         text: bytes | None = None,
-        module: str = "",
     ) -> None:
         script, here = script.resolve(), Path.cwd().resolve()
         self.root = (root or here).resolve()
@@ -78,8 +76,8 @@ class Runs:
                 "--root FOLDER"
             )
         self.name = script.relative_to(self.root).as_posix()
-        self._program = ("-m", module) if module else (os.path.relpath(script, here),)
-        self._program, self.limit = (*self._program, *arguments), limit
+        name = program.name if program.is_module else os.path.relpath(script, here)
+        self._program, self._limit = program._replace(name=name), limit
         self._here = here.relative_to(self.root).as_posix()
         self._folders, self._files = _contents(self.root)
         self.texts = {
@@ -107,33 +105,18 @@ class Runs:
         loops: Loops = WHOLE,
         review: str = "",
         rounds_up: bool = False,
-    ) -> Record:
-        """
-        Run the script once.
-
-        Parameters
-        ----------
-        texts : mapping of str to bytes
-            Files that differ from the reader's, by their path from :attr:`root`.
-        gpu : bool
-            On the practice GPU; else with the CPU alone.
-        loops : Loops
-            Whether they end early.
-        review : str
-            What a review asks for: ``"faults"`` or ``"memory"``.
-        rounds_up : bool
-            Products are rounded in another way.
-        """
+    ) -> Run:
+        """Run the script once, with other texts for some files; the options are those of a `Request`."""
         try:
             self._set_back(texts)
         except OSError as error:
             raise NoTrial(f"its folder cannot be copied: {error}") from None
         place = str(self._place)
-        request = Request(place, self._program, self._here, gpu, loops, self.limit / 2, review, rounds_up)
+        request = Request(place, self._program, self._here, gpu, loops, self._limit / 2, review, rounds_up)
         process = Process(main, request, folder=place, preload=self._preload)
         try:
-            record: Record = pickle.loads(process.receive(self.limit))  # our own process
-            return record
+            run: Run = pickle.loads(process.receive(self._limit))  # our own process
+            return run
         except TimeoutError:
             why = "endless"
         except EOFError:
@@ -142,7 +125,7 @@ class Runs:
         finally:
             process.end()
         errors = self._place / "err"
-        return Record(stopped=why, errors=errors.read_text("utf-8", "replace") if errors.exists() else "")
+        return Run(stopped=why, errors=errors.read_text("utf-8", "replace") if errors.exists() else "")
 
     def _set_back(self, texts: Mapping[str, bytes]) -> None:
         """Make the copy what the reader's folder is, with other texts for some files."""
@@ -188,12 +171,13 @@ def _contents(root: Path) -> tuple[list[str], list[str]]:
     folders, files, size = [], [], 0
     space = min(LARGEST, shutil.disk_usage(tempfile.gettempdir()).free)
     for where, below, names in os.walk(root, followlinks=True):
-        below[:] = sorted(each for each in below if _is_own(Path(where, each)))
+        paths = [Path(where, each) for each in below if each not in SKIPPED]
+        below[:] = sorted(each.name for each in paths if not (each / "pyvenv.cfg").exists())
         at = Path(where).relative_to(root)
         if any((root / each).samefile(where) for each in at.parents):  # a link to a folder that it is in
             below.clear()
         folders += [(at / each).as_posix() for each in below]
-        for path in _regular(Path(where), names):
+        for path in filter(Path.is_file, (Path(where, each) for each in names)):
             files.append((at / path.name).as_posix())
             size += path.stat().st_size
             if size > space:
@@ -202,14 +186,6 @@ def _contents(root: Path) -> tuple[list[str], list[str]]:
                     "script into a separate folder, with the data that it needs, or a part of them"
                 )
     return folders, files
-
-
-def _is_own(folder: Path) -> bool:
-    return folder.name not in SKIPPED and not (folder / "pyvenv.cfg").exists()
-
-
-def _regular(folder: Path, names: list[str]) -> Iterator[Path]:
-    return (path for name in names if (path := folder / name).is_file())
 
 
 def _libraries(texts: Iterable[bytes]) -> Iterator[str]:

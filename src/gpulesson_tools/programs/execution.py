@@ -9,22 +9,26 @@ import os
 import re
 import sys
 import types
-from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
+from gpulesson_tools.programs.arguments import Program
 
-def execute(program: Sequence[str], top: Path | None = None) -> None:
+
+class Finished(BaseException):
+    """A watcher has seen enough: the program need not go on."""
+
+
+def execute(program: Program, top: Path | None = None) -> None:
     """
     Run a program as ``__main__``; it is compiled by ``SourceFileLoader.source_to_code``.
 
     Parameters
     ----------
-    program : sequence of str
-        A script with its arguments, or ``-m``, a module and its arguments.
+    program : Program
     top : Path, optional
-        Above it nothing is taken for the script's package.
+        Folders from this one up are not taken for the script's package.
 
     Raises
     ------
@@ -36,13 +40,13 @@ def execute(program: Sequence[str], top: Path | None = None) -> None:
     main: Any = types.ModuleType("__main__")
     main.__builtins__ = builtins
     sys.modules["__main__"] = main
-    if program[0] == "-m":
+    if program.is_module:
         sys.path.insert(0, os.getcwd())  # noqa: PTH109
-        main.__spec__ = _spec(program[1])
+        main.__spec__ = _spec(program.name)
         path, main.__package__ = Path(main.__spec__.origin), main.__spec__.parent
-        text, sys.argv = path.read_bytes(), [str(path), *program[2:]]
+        text, sys.argv = path.read_bytes(), [str(path), *program.arguments]
     else:
-        path, sys.argv = Path(os.path.abspath(program[0])), [*program]  # noqa: PTH100
+        path, sys.argv = Path(os.path.abspath(program.name)), program.words  # noqa: PTH100
         text, start, package = path.read_bytes(), path.resolve().parent, ""
         if re.search(rb"^\s*from\s+\.", text, re.MULTILINE):  # as python -m package.script does
             while (start / "__init__.py").exists() and start != top:

@@ -1,4 +1,4 @@
-"""What a program does with PyTorch, told to listeners as it does it."""
+"""Call listeners as a program uses PyTorch."""
 
 from __future__ import annotations
 
@@ -41,32 +41,18 @@ _MOMENTS = dict.fromkeys(_PATCHED, ("before", "after", "end")) | {
     "cut": ("after",),
     "function": ("after", "end"),
 }
-"""Events, and when listeners are told of them."""
+"""Events, and when listeners are called."""
 
 
 @dataclass
 class Call:
-    """
-    One call of PyTorch.
+    """One call of PyTorch."""
 
-    Attributes
-    ----------
-    args : tuple
-        What it was called with; a method's object comes first.
-    kwargs : dict
-    name : str
-        Of a function.
-    result : object
-        What it returned.
-    error : Exception or None
-        What a function raised; of others it is not known.
-    """
-
-    args: Sequence[Any]
+    args: Sequence[Any]  # a method's object comes first
     kwargs: dict[str, Any]
-    name: str = ""
+    name: str = ""  # of a function
     result: Any = None
-    error: Exception | None = None
+    error: Exception | None = None  # that a function raised; of others it is not known
 
     @property
     def first(self) -> Any:
@@ -78,9 +64,9 @@ class Hooks:
     """
     While it is open, PyTorch calls listeners: their methods ``before_EVENT``, ``after_EVENT``, ``end_EVENT``.
 
-    They get a :class:`Call`: before it; at its end, also if it raises an error; and, if not, after it, when
-    all listeners have been told of the end. The first listener is told first. PyTorch is patched only for
-    events that a listener has a method for.
+    They get a :class:`Call`: before it; at its end, also if it raises an error; and after it, if it raises
+    none, when all listeners have been called at its end. The first listener is called first. PyTorch is
+    patched only for events that a listener has a method for.
 
     ============================  ====================================================================
     ``new_module``, ``module``    a module is made or copied; one is called
@@ -95,16 +81,11 @@ class Hooks:
     ``function``                  any function or method that takes tensors; see ``Call.name``
     ============================  ====================================================================
 
-    Parameters
-    ----------
-    *listeners
-        Objects with such methods.
-
     Raises
     ------
     AttributeError
-        If a method is named like these, but nobody would call it: for a step there is no end, for a function
-        nothing before it, and a cut is told of after it.
+        If a method is named like these, but would never be called: a step has no end, there is nothing before
+        a function, and a cut only has an after.
 
     Examples
     --------
@@ -125,7 +106,7 @@ class Hooks:
             for name in dir(listener):
                 moment, _, event = name.partition("_")
                 if moment in ("before", "after", "end") and moment not in _MOMENTS.get(event, ()):
-                    raise AttributeError(f"{type(listener).__name__}.{name}: nobody would ever call it")
+                    raise AttributeError(f"{type(listener).__name__}.{name} would never be called")
 
     def __enter__(self) -> Hooks:
         with ExitStack() as undo:
@@ -168,11 +149,11 @@ def _wrapped(
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         call = Call(args, kwargs)
         try:
-            _tell(before, call)
+            _notify(before, call)
             call.result = function(*args, **kwargs)
         finally:
-            _tell(end, call)
-        _tell(after, call)
+            _notify(end, call)
+        _notify(after, call)
         return call.result
 
     return wrapped
@@ -180,7 +161,7 @@ def _wrapped(
 
 def _step(methods: list[_Method]) -> Callable[..., None]:
     def step(_: Any, args: Any, kwargs: Any) -> None:
-        _tell(methods, Call(args, kwargs))
+        _notify(methods, Call(args, kwargs))
 
     return step
 
@@ -188,14 +169,14 @@ def _step(methods: list[_Method]) -> Callable[..., None]:
 def _cutting(cut: Callable[[Any], Iterator[Any]], after: list[_Method]) -> Callable[..., Iterator[Any]]:
     def cutting(batches: Any) -> Iterator[Any]:
         for batch in cut(batches):
-            _tell(after, Call((batches,), {}, result=batch))
+            _notify(after, Call((batches,), {}, result=batch))
             yield batch
 
     return cutting
 
 
 def caller() -> FrameType:
-    """Return the frame whose call a listener is told of."""
+    """Return the frame of the call that a listener was called for."""
     frame: Any = sys._getframe(1)
     while frame.f_code.co_filename != __file__:
         frame = frame.f_back
@@ -205,13 +186,13 @@ def caller() -> FrameType:
     return result
 
 
-def _tell(methods: list[_Method], call: Call) -> None:
+def _notify(methods: list[_Method], call: Call) -> None:
     for method in methods:
         method(call)
 
 
 class _Functions(TorchFunctionMode):
-    """Tells of functions that take tensors."""
+    """Calls listeners for functions that take tensors."""
 
     def __init__(self, after: list[_Method], end: list[_Method]) -> None:
         super().__init__()
@@ -227,6 +208,6 @@ class _Functions(TorchFunctionMode):
             call.error = error
             raise
         finally:
-            _tell(self._end, call)
-        _tell(self._after, call)
+            _notify(self._end, call)
+        _notify(self._after, call)
         return call.result

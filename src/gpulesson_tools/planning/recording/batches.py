@@ -16,15 +16,9 @@ from gpulesson.data import Batches
 
 @contextmanager
 def sizes_changed(before: int, after: int) -> Iterator[None]:
-    """
-    While it is open, loaders that are to have one batch size get another.
+    """While it is open, give loaders that would have the batch size `before` the size `after`.
 
     Those are ``DataLoader``, ``BatchSampler`` and :class:`gpulesson.data.Batches`.
-
-    Parameters
-    ----------
-    before, after : int
-        Samples in a batch. Loaders of other sizes are left alone.
     """
     with ExitStack() as undo:
         for loader in (DataLoader, BatchSampler, Batches):

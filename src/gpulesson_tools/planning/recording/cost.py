@@ -52,7 +52,7 @@ _PARTLY = {
     }.items()
     for name in _names(names)
 }
-"""Of this argument they read, or write in place, what numbers or settings tell: it is not counted."""
+"""How much of this argument they read, or write in place, depends on numbers: it is not counted."""
 
 
 class _Schema:
@@ -90,20 +90,9 @@ def cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any)
     """
     Return what a call of an operator costs at least.
 
-    Parameters
-    ----------
-    func : torch._ops.OpOverload
-        As ``__torch_dispatch__`` of a :class:`torch.utils._python_dispatch.TorchDispatchMode` gets it.
-    args, kwargs
-        What it was called with. All tensors count as being on the device: of a copy from the host, the
-        source is not traffic of the device's memory, and the caller has to leave it out.
-    result
-        What it returned.
-
-    Returns
-    -------
-    Cost
-        All zeros for views, and for what only allocates.
+    The parameters are those of ``__torch_dispatch__``, and what it returned. All tensors count as being on
+    the device: of a copy from the host, the source is not traffic of the device's memory, and the caller has
+    to leave it out. Views, and what only allocates, cost nothing.
 
     Examples
     --------
@@ -154,7 +143,7 @@ def _unused(name: str, given: Mapping[str, Any]) -> set[str]:
 
 
 def _tensors(tree: Any) -> Iterator[Tensor]:
-    """Give the tensors of an argument: itself, or those of a list. Sparse ones are left out."""
+    """Yield the tensors of an argument: itself, or those of a list. Sparse ones are left out."""
     if isinstance(tree, Tensor):
         if tree.layout is torch.strided:
             yield tree
@@ -243,8 +232,7 @@ def _least_flop(name: str, given: Mapping[str, Any], flop: int) -> int:
 
 
 def _winograd(size: int) -> int:
-    """
-    Return how many times fewer products a convolution needs along one dimension of its kernel.
+    """Return how many times fewer products a convolution needs along one dimension of its kernel.
 
     F(4, 3) makes 4 results from 3 weights with 6 products instead of 12 (Lavin and Gray 2015,
     https://arxiv.org/abs/1509.09308). What cuDNN takes for larger kernels is not documented; no algorithm of

@@ -16,22 +16,10 @@ _SMALL = 2**20
 
 
 def shapes_only(gpu: PracticeGPU, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """
-    Return results of the right shapes, strides and dtypes, on the device, which nobody has computed.
+    """Return an ATen operator's results, not computed, but of the right shapes, strides and dtypes.
 
-    Parameters
-    ----------
-    gpu : PracticeGPU
-    func : torch._ops.OpOverload
-        An ATen operator.
-    args, kwargs
-        What it is called with.
-
-    Returns
-    -------
-    tensor, tuple of tensor, or NotImplemented
-        NotImplemented where it has to be computed: it makes no floating-point numbers of others on the
-        device, it gives a view, or PyTorch cannot tell its shapes.
+    NotImplemented where it has to be computed: it makes no floating-point numbers of others on the device, it
+    gives a view, or PyTorch cannot tell its shapes.
     """
     tensors = tensors_in((args, kwargs))
     homes = {gpu.ledger.index(tensor) for tensor in tensors}
@@ -44,7 +32,7 @@ def shapes_only(gpu: PracticeGPU, func: Any, args: Sequence[Any], kwargs: dict[s
     if not aliases or any(aliases) or kwargs.get("device") is not None:
         return NotImplemented
     with gpu.let_pass():
-        given = _as_meta((args, kwargs))
+        given = tree_map_only(torch.Tensor, _meta, (args, kwargs))
         try:
             shapes = func(*given[0], **given[1])
         except (RuntimeError, NotImplementedError):  # it has no shapes without values
@@ -62,10 +50,6 @@ def shapes_only(gpu: PracticeGPU, func: Any, args: Sequence[Any], kwargs: dict[s
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """Return the tensors of arguments or results."""
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-
-
-def _as_meta(value: Any) -> Any:
-    return tree_map_only(torch.Tensor, _meta, value)
 
 
 def _meta(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What an allocation is for: said by the model and the optimizer, or worked out from how long it lasted."""
+"""What an allocation is for: known from the model and the optimizer, or from how long it lasted."""
 
 from __future__ import annotations
 
@@ -23,17 +23,12 @@ KINDS = {
 
 def assign(record: Record) -> None:
     """
-    Say what each allocation is for that neither a module nor an optimizer has claimed.
+    Set what each allocation is for, unless a module or an optimizer has claimed it.
 
     What was made of nothing on the device is data. What was made in the forward pass and is still there when
     backward begins are activations, if autograd recorded how, or if it goes by the end of the next step; so
     is what backward computes once more (activation checkpointing). What else lasts is other, and the rest is
-    temporary.
-
-    Parameters
-    ----------
-    record : Record
-        Its allocations are changed in place.
+    temporary. The record's allocations are changed in place.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Write down what a program does on the practice GPU, as it does it.
 
-The recorder watches three things: the practice GPU's ledger, which tells of every storage that is made and
-given back; PyTorch's operators, which tell what made it; and the modules and optimizers, which tell where in
-the model and in which phase of a step the program is.
+The recorder watches three things: the practice GPU's ledger, which has every storage that is made and given
+back; PyTorch's operators, which make it; and modules and optimizers, from which it knows where in the model
+and in which phase of a step the program is.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from gpulesson_tools.planning.recording.record import (
     Record,
     Waits,
 )
+from gpulesson_tools.programs.execution import Finished
 from gpulesson_tools.programs.hooks import Call, Hooks
 from practice_gpu.device.events import where
 from practice_gpu.device.gpu import PracticeGPU
@@ -39,10 +40,6 @@ from practice_gpu.device.ledger import Block, address_of, dense_parts
 PATIENCE = 20
 """Steps to go on for an optimizer that has taken none yet: one of several may step more rarely."""
 _UNUSED = "{} optimizer(s) took no step within {} steps: the memory of their state is not counted."
-
-
-class Finished(BaseException):
-    """The steps that were asked for are done: the program need not go on."""
 
 
 class Recorder(TorchDispatchMode):
@@ -122,7 +119,6 @@ class Recorder(TorchDispatchMode):
     # -- storages
 
     def born(self, block: Block) -> None:
-        """Write down a storage that has been entered into the ledger."""
         storage, (phase, place) = block(), self._now()
         assert storage is not None
         number = self._living[block.address] = len(self.record.allocations)
@@ -140,13 +136,12 @@ class Recorder(TorchDispatchMode):
         self.record.events.append(number)
 
     def died(self, block: Block) -> None:
-        """Write down that a storage has been given back."""
         number = self._living.pop(block.address, None)
         if number is not None:
             self.record.events.append(~number)
 
     def _tag(self, value: Any, kind: str) -> None:
-        """Say what the storage of a tensor is for."""
+        """Note what the storage of a tensor is for."""
         if isinstance(value, torch.Tensor):
             for part in dense_parts(value):
                 number = self._living.get(address_of(part))
@@ -170,7 +165,6 @@ class Recorder(TorchDispatchMode):
         return self._places.get(key) or self._places.setdefault(key, Place(*key))
 
     def before_module(self, call: Call) -> None:
-        """Enter a module, and see what it has."""
         module: nn.Module = call.first
         if not self._inside and module not in self._names:
             self._names.update((each, name) for name, each in module.named_modules())
@@ -184,7 +178,6 @@ class Recorder(TorchDispatchMode):
             self._tag(buffer, BUFFER)
 
     def end_module(self, call: Call) -> None:
-        """Leave it."""
         if self._inside:
             self._inside.pop()
 
@@ -193,7 +186,6 @@ class Recorder(TorchDispatchMode):
         self._optimizers[id(call.first)] = weakref.ref(call.first), 0
 
     def before_step(self, call: Call) -> None:
-        """See what an optimizer trains."""
         self._phase = OPTIMIZER
         self._tag_parameters(call.first)
 
@@ -242,7 +234,6 @@ class Recorder(TorchDispatchMode):
         self._batch = getattr(call.first._index_sampler, "batch_size", None), _samples(call.result)
 
     def after_cut(self, call: Call) -> None:
-        """Note those of :class:`gpulesson.data.Batches`."""
         self._batch = call.first.batch_size, _samples(call.result)
 
     # -- operators

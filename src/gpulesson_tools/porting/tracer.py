@@ -1,7 +1,7 @@
-"""What is noted of a run: which tensors are trained, the losses, and what an error was about.
+"""Follows a script: what it trains, its losses, where each tensor comes from, what an error was about.
 
-Everything is known by identity: a tensor or a module is the very object, under whatever names the frames of
-the script's own files have for it, with the expression that made it.
+Tensors and modules are known by identity, under whatever names the frames of the script's own files have for
+them, with the expression that made them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, FrameType
@@ -26,49 +26,36 @@ from torch.utils.data import Dataset, dataloader
 from torch.utils.weak import WeakIdKeyDictionary
 
 from gpulesson_tools.planning.recording.dry import tensors_in
-from gpulesson_tools.porting.facts import IN_FULL, Failure, Name, Record, Spot, Thing
+from gpulesson_tools.porting.facts import IN_FULL, Failure, Name, Run, Scene, Spot, Thing
+from gpulesson_tools.programs.execution import Finished
 from gpulesson_tools.programs.hooks import Call, caller
 from practice_gpu.device.events import is_library, is_ours
 
 _DRAWING = frozenset(("rand", "randint", "randn", "randperm"))
 RANDOM = _DRAWING | {"normal", "bernoulli", "multinomial"}
-FACTORIES = _DRAWING | {
-    "arange",
-    "empty",
-    "eye",
-    "full",
-    "linspace",
-    "logspace",
-    "normal",
-    "ones",
-    "tensor",
-    "as_tensor",
-    "zeros",
-}
+FACTORIES = _DRAWING | {"arange", "empty", "eye", "full", "linspace", "logspace", "normal", "ones"}
+FACTORIES |= {"tensor", "as_tensor", "zeros"}
 """Functions of :mod:`torch` that make a tensor, of no other, and take ``device=``."""
-_Calls = tuple[tuple[CodeType, int], ...]
+_Call = tuple[CodeType, int]
+"""A place in compiled code: an instruction that was running."""
 _WORK = frozenset(("linear", "matmul", "__matmul__", "__rmatmul__", "mm", "mv", "bmm", "addmm", "baddbmm"))
 _WORK |= {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "lstm", "gru", "rnn_tanh"}
 _WORK |= {"einsum", "embedding", "scaled_dot_product_attention", "multi_head_attention_forward"}
 """Functions that do what a GPU is for."""
 _OFTEN = 3
-"""A line that works so often on the CPU is a computation, not a preparation."""
+"""A line that works this often on the CPU is a computation, not a preparation."""
 _UNCOUNTED = frozenset(("to", "cpu", "cuda", "untyped_storage", "__get__"))
 _BACK = 40
-"""Of the tensors that a tensor was made of, this many are described."""
+"""Of the tensors that a tensor was made of, this many are described at most."""
 _PARENTS = 4
-"""Of the tensors that go into one that is changed in place, this many are kept."""
-
-
-class Finished(BaseException):
-    """The run has lasted long enough: the script need not go on."""
+"""Of the tensors that go into one that is changed in place, this many are kept at most."""
 
 
 @dataclass(eq=False)
 class Origin:
     """How a tensor came to be; kept as long as something that was made of it is known."""
 
-    calls: _Calls
+    calls: tuple[_Call, ...]
     by: str
     parents: tuple[Origin, ...] = ()
     drawn: bool = False
@@ -79,31 +66,23 @@ class Origin:
     tensor: Callable[[], torch.Tensor | None] = lambda: None
 
 
-class Watch:
+class Tracer:
     """
-    Notes what a script does, as a listener of :class:`~gpulesson_tools.programs.hooks.Hooks`.
+    Notes in `run` what a script does, as a listener of :class:`~gpulesson_tools.programs.hooks.Hooks`.
 
     Parameters
     ----------
     folder : Path
         That of the script: code of files in it is the script's own.
     seconds : float
-        After so long, or ``IN_FULL`` backward passes, the next one ends the script.
+        After this time, or ``IN_FULL`` backward passes, the next one ends the script.
     rounds_up : bool
         Each product differs in its last digit, to tell how much the losses depend on rounding.
-
-    Attributes
-    ----------
-    record : Record
-    passes, batches : int
-        How many backward passes there were; how many batches, and calls of models without gradients.
-    inside : int
-        How many modules are being called, one within another.
     """
 
     def __init__(self, folder: Path, seconds: float, rounds_up: bool = False) -> None:
-        self.record = Record()
-        self.passes = self.batches = 0
+        self.run = Run()
+        self.passes = self.batches = 0  # backward passes; batches, and calls of models without gradients
         self._rounds_up = rounds_up
         self._folder = f"{folder}{os.sep}"
         self._end = time.monotonic() + seconds
@@ -111,36 +90,35 @@ class Watch:
         self._storages: dict[int, tuple[weakref.ref[Any], Origin]] = {}
         self._modules: Any = WeakIdKeyDictionary()
         self._failed: tuple[BaseException, list[torch.Tensor]] | None = None
-        self._drawing = self.inside = self._in_grad = 0
+        self.inside = 0  # modules that are being called, one within another
+        self._drawing = self._in_grad = 0
         self._before = 0  # calls, when a loader was asked for a batch
         self._used: list[weakref.ref[Any]] = []
         self._calling: Any = WeakIdKeyDictionary()
-        self._moves: dict[tuple[CodeType, int], bool] = {}
-        self._work: Counter[tuple[CodeType, int]] = Counter()
-        self._worked: dict[tuple[CodeType, int], Failure] = {}
-        self._sent: set[tuple[CodeType, int]] = set()
-        self._filled: set[tuple[CodeType, int]] = set()
+        self._moves: dict[_Call, bool] = {}
+        self._work: Counter[_Call] = Counter()
+        self._worked: dict[_Call, Scene] = {}
+        self._sent: set[_Call] = set()
+        self._filled: set[_Call] = set()
 
     def finish(self) -> None:
-        """Complete the record."""
-        self.record.idle = [self.spot(*call) for call, moved in self._moves.items() if not moved]
-        self.record.on_cpu = [seen for call, seen in self._worked.items() if call not in self._sent]
+        self.run.idle = [self.spot(*call) for call, moved in self._moves.items() if not moved]
+        self.run.on_cpu = [seen for call, seen in self._worked.items() if call not in self._sent]
 
     # -- tensors
 
     def end_function(self, call: Call) -> None:
         """Count a function, and keep what it was given if it has failed."""
-        self.record.calls += call.name not in _UNCOUNTED
+        self.run.calls += call.name not in _UNCOUNTED
         if call.error is not None:
             self._failed = call.error, tensors_in((call.args, call.kwargs))
 
     def after_function(self, call: Call) -> None:
-        """Note what a function has made."""
         name, args, kwargs, result = call.name, call.args, call.kwargs, call.result
-        if self._drawing:  # of what makes a batch only the batch is asked for
+        if self._drawing:  # of what makes a batch, only the batch is noted
             return
         if name == "to" and (frame := next(self._own(sys._getframe()), None)) is not None:
-            spot = frame.f_code, frame.f_lasti
+            spot = _running(frame)
             self._moves[spot] = result is not args[0] or self._moves.get(spot, False)
         if name in ("to", "cuda") and isinstance(result, torch.Tensor) and result.is_cuda:
             sources = filter(None, map(self.origin, tensors_in(args[:1])))  # a preparation for the GPU
@@ -157,17 +135,16 @@ class Watch:
                     self._round_up(tensors_in(result), tensors_in((args, kwargs)))
 
     def _fill(self, tensor: torch.Tensor, value: Any) -> None:
-        """Note a tensor of the CPU's that gets results of the GPU's, which are trained."""
+        """Note a tensor on the CPU that gets results of the GPU which are trained."""
         if isinstance(value, torch.Tensor) and value.is_cuda and value.requires_grad and not tensor.is_cuda:
             frames = self.frames(sys._getframe())
-            for spot in [(each.f_code, each.f_lasti) for each in frames[-1:]]:
-                if spot not in self._filled:
-                    self._filled.add(spot)
-                    self.record.filled.append(self._seen([tensor], frames))
+            if frames and (call := _running(frames[-1])) not in self._filled:
+                self._filled.add(call)
+                self.run.filled.append(self._scene([tensor], frames))
 
     @staticmethod
     def _round_up(results: list[torch.Tensor], given: list[torch.Tensor]) -> None:
-        """Change products as little as another order of their sums may, but no argument by its view."""
+        """Change products as little as another order of their sums may, but not what they are views of."""
         with torch._C.DisableTorchFunction():
             known = {each.untyped_storage().data_ptr() for each in given if each.layout is torch.strided}
             for each in results:
@@ -176,16 +153,17 @@ class Watch:
                     each.data.mul_(1 + torch.finfo(each.dtype).eps)
 
     def _works(self, result: torch.Tensor, given: list[torch.Tensor]) -> None:
-        """Note a line that computes on the CPU, and not with what came from the GPU."""
+        """Note a line that computes on the CPU, and with nothing that came from the GPU."""
         made = self.origin(result)
         if made is not None and not any(each.on_gpu for each in itertools.islice(lineage([made]), _BACK)):
             self._stays(given, self.frames(sys._getframe()))
 
     def _stays(self, tensors: list[torch.Tensor], frames: list[FrameType]) -> None:
-        for call in [(each.f_code, each.f_lasti) for each in frames[-1:]]:
+        if frames:
+            call = _running(frames[-1])
             self._work[call] += 1
             if self._work[call] == _OFTEN:
-                self._worked[call] = self._seen(tensors, frames)
+                self._worked[call] = self._scene(tensors, frames)
 
     def _note(self, result: Any, by: str, given: Any) -> None:
         results = tensors_in(result)
@@ -230,26 +208,22 @@ class Watch:
     def frames(self, frame: FrameType) -> list[FrameType]:
         return [*self._own(frame)][::-1]
 
-    def _calls(self, frame: FrameType) -> _Calls:
-        return tuple((each.f_code, each.f_lasti) for each in self.frames(frame))
+    def _calls(self, frame: FrameType) -> tuple[_Call, ...]:
+        return tuple(map(_running, self.frames(frame)))
 
     def after_from_numpy(self, call: Call) -> None:
-        """Note a tensor that shares an array's memory."""
         self._note(call.result, "from_numpy", ())
 
     def before_batch(self, call: Call) -> None:
-        """Begin to draw a batch."""
         self._drawing += 1
-        self._before = self.record.calls
+        self._before = self.run.calls
 
     def end_batch(self, call: Call) -> None:
-        """Have drawn one, or not."""
         self._drawing -= 1
         if isinstance(call.first, dataloader._MultiProcessingDataLoaderIter):
-            self.record.calls = self._before  # how many batches its workers have sent by now is chance
+            self.run.calls = self._before  # how many batches its workers have sent by now is chance
 
     def after_batch(self, call: Call) -> None:
-        """Note the tensors of a batch."""
         self.batches += 1
         calls = self._calls(sys._getframe())
         for each in tensors_in(call.result):
@@ -269,7 +243,7 @@ class Watch:
         on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in leaves)
         calls = self._calls(sys._getframe())
         if on_gpu and len(call.args) < 2 and call.kwargs.get("map_location") is None and calls:
-            self.record.loads.append(self.spot(*calls[-1]))
+            self.run.loads.append(self.spot(*calls[-1]))
 
     # -- modules
 
@@ -281,7 +255,6 @@ class Watch:
         self._modules[call.first] = self._calls(frame)
 
     def before_module(self, call: Call) -> None:
-        """Enter a module, and note it if it is the outermost one."""
         module: nn.Module = call.first
         self.inside += 1
         if self.inside == 1 and not self._drawing and module not in self._calling:
@@ -291,7 +264,6 @@ class Watch:
                 self._uses(self._roots_of_modules()(leaf) or module, leaf, self.frames(sys._getframe()))
 
     def end_module(self, call: Call) -> None:
-        """Leave it."""
         self.inside -= 1
         if not self.inside and not torch.is_grad_enabled():
             self.batches += 1
@@ -317,8 +289,7 @@ class Watch:
     # -- losses
 
     def before_backward(self, call: Call) -> None:
-        """Find what a backward pass trains."""
-        self.record.made_text |= _by_exec(sys._getframe())
+        self.run.made_text |= _by_exec(sys._getframe())
         self._find_trained(roots_of(call), self.frames(sys._getframe()))
 
     def after_backward(self, call: Call) -> None:
@@ -326,22 +297,20 @@ class Watch:
         self.passes += 1
         with torch._C.DisableTorchFunction(), torch.no_grad():
             value = sum(float(each.detach().double().sum().cpu()) for each in roots_of(call))
-        self.record.losses.append(value)
+        self.run.losses.append(value)
         if time.monotonic() > self._end or self.passes > IN_FULL:
             raise Finished
 
     def before_grad(self, call: Call) -> None:
-        """Take it for a backward pass, unless it is PyTorch's own second call, or a part of a loss."""
+        """Count it as a backward pass, unless it is PyTorch's own second call, or a part of a loss."""
         self._in_grad += 1
         if self._in_grad == 1 and not call.kwargs.get("create_graph"):
             self.before_backward(call)
 
     def end_grad(self, call: Call) -> None:
-        """Leave it."""
         self._in_grad -= 1
 
     def after_grad(self, call: Call) -> None:
-        """Note its loss."""
         if not (self._in_grad or call.kwargs.get("create_graph")):
             self.after_backward(call)
 
@@ -363,10 +332,9 @@ class Watch:
     def _uses(self, thing: Any, leaf: torch.Tensor, frames: list[FrameType]) -> None:
         if all(each() is not thing for each in self._used):
             self._used.append(weakref.ref(thing))
-            spots = tuple(self.spot(frame.f_code, frame.f_lasti) for frame in frames)
-            self.record.used.append((self.describe(thing, frames, leaf), spots))
+            self.run.used.append((self.describe(thing, frames, leaf), self._spots(map(_running, frames))))
 
-    # -- in words
+    # -- what the run says of them
 
     def file(self, code: CodeType) -> str:
         """Return the script's file that has this code, as seen from its folder; "" if it is another's."""
@@ -379,7 +347,7 @@ class Watch:
         return Spot(self.file(code), code.co_name, line, column, end_line, end_column)
 
     def describe(self, thing: Any, frames: list[FrameType], leaf: Any = None) -> Thing:
-        """Say what is known of a tensor or a module, seen from these frames."""
+        """Return what is known of a tensor or a module, with the names that these frames have for it."""
         names = tuple(_names(thing, frames))
         if isinstance(thing, nn.Module):
             calls = self._modules.get(thing, ())
@@ -410,36 +378,30 @@ class Watch:
             root=all(each.on_gpu != made.on_gpu for each in made.parents),
         )
 
-    def _spots(self, calls: _Calls) -> tuple[Spot, ...]:
+    def _spots(self, calls: Iterable[_Call]) -> tuple[Spot, ...]:
         return tuple(self.spot(*call) for call in calls)
 
     def failure(self, error: BaseException) -> Failure:
-        """Say what an error that ended the script was about; its `text` is for others to fill in."""
-        frames, entry = [], error.__traceback__
+        """Return what an error that ended the script was about; its `text` is for others to fill in."""
+        frames, spots, entry = [], [], error.__traceback__
         tensors: list[torch.Tensor] = []
-        places: list[int] = []
         while entry is not None:
             if entry.tb_frame.f_code.co_filename.startswith(self._folder):
                 frames.append(entry.tb_frame)
-                places.append(entry.tb_lasti)
+                spots.append(self.spot(entry.tb_frame.f_code, entry.tb_lasti))
                 tensors = []
             elif not tensors and is_ours(entry.tb_frame.f_code.co_filename):
                 tensors = tensors_in(dict(entry.tb_frame.f_locals))
             entry = entry.tb_next
         if self._failed and self._failed[0] is error:
             tensors = self._failed[1]
-        seen = self._seen(tensors, frames, places)
-        return replace(seen, kind=type(error).__name__, message=str(error))
+        scene = replace(self._scene(tensors, frames), frames=tuple(spots))
+        return Failure(**vars(scene), kind=type(error).__name__, message=str(error))
 
-    def _seen(
-        self, tensors: list[torch.Tensor], frames: list[FrameType], places: Sequence[int] = ()
-    ) -> Failure:
+    def _scene(self, tensors: list[torch.Tensor], frames: list[FrameType]) -> Scene:
         """Describe tensors as some frames see them."""
-        places = places or [each.f_lasti for each in frames]
-        return Failure(
-            "",
-            "",
-            tuple(self.spot(frame.f_code, at) for frame, at in zip(frames, places, strict=True)),
+        return Scene(
+            self._spots(map(_running, frames)),
             tuple(self.describe(each, frames) for each in tensors),
             tuple(map(is_method, frames)),
             tuple(map(_where, frames)),
@@ -468,6 +430,10 @@ def _where(frame: FrameType) -> str:
             if isinstance(value, torch.Tensor) and value.is_cuda:
                 return f"{name}.device"
     return ""
+
+
+def _running(frame: FrameType) -> _Call:
+    return frame.f_code, frame.f_lasti
 
 
 def outwards(frame: FrameType | None) -> Iterator[FrameType]:
