@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
+import torchvision
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpulesson_tools.planning.recording.cost import Cost, cost
@@ -80,3 +83,34 @@ def step_of(
                 optimizer.step()
 
         return record_of(costs_of(step))
+
+
+def bert_large() -> nn.Module:
+    """The 24 layers of BERT-large, without embeddings and head."""
+    layer = nn.TransformerEncoderLayer(1024, 16, 4096, dropout=0.0, activation="gelu", batch_first=True)
+    return nn.TransformerEncoder(layer, 24, enable_nested_tensor=False)
+
+
+def vit_small() -> nn.Module:
+    return torchvision.models.VisionTransformer(224, 16, 12, 6, 384, 1536)
+
+
+@cache
+def published_step(model: str, batch: int, task: str, dtype: str) -> Record:
+    if model == "bert_large_512":
+        make, shape = bert_large, (batch, 512, 1024)
+    else:
+        make = vit_small if model == "vit_small_16" else getattr(torchvision.models, model)
+        shape = batch, 3, 224, 224
+
+    def loss_of(outputs):
+        if outputs.ndim == 3:
+            return outputs.sum()
+        return F.cross_entropy(outputs, torch.zeros(batch, dtype=torch.int64))
+
+    half = torch.float16 if dtype == "float16" else None
+    torch.set_float32_matmul_precision("high" if dtype == "tfloat32" else "highest")
+    try:
+        return step_of(make, lambda: torch.empty(shape), loss_of, training=task == "training", dtype=half)
+    finally:
+        torch.set_float32_matmul_precision("highest")

@@ -2,15 +2,10 @@ from __future__ import annotations
 
 import csv
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import pytest
-import torch
-import torchvision
-from shapes import step_of
-from torch import nn
-from torch.nn import functional as F
+from shapes import published_step
 
 from gpulesson_tools.planning.hardware import gpus
 from gpulesson_tools.planning.hardware.gpus import Gpu
@@ -111,37 +106,6 @@ def test_times_are_rounded_down(seconds, text):
 _LINES = Path(__file__).with_name("published_times.csv").read_text("utf-8").splitlines()
 PUBLISHED = list(csv.DictReader(line for line in _LINES if not line.startswith("#")))
 QUICK = {("resnet50", "T4"), ("resnet18", "RTX 3090"), ("vit_b_32", "RTX 5090")}
-
-
-def bert_large() -> nn.Module:
-    """The 24 layers of BERT-large, without embeddings and head."""
-    layer = nn.TransformerEncoderLayer(1024, 16, 4096, dropout=0.0, activation="gelu", batch_first=True)
-    return nn.TransformerEncoder(layer, 24, enable_nested_tensor=False)
-
-
-def vit_small() -> nn.Module:
-    return torchvision.models.VisionTransformer(224, 16, 12, 6, 384, 1536)
-
-
-@cache
-def published_step(model: str, batch: int, task: str, dtype: str) -> Record:
-    if model == "bert_large_512":
-        make, shape = bert_large, (batch, 512, 1024)
-    else:
-        make = vit_small if model == "vit_small_16" else getattr(torchvision.models, model)
-        shape = batch, 3, 224, 224
-
-    def loss_of(outputs):
-        if outputs.ndim == 3:
-            return outputs.sum()
-        return F.cross_entropy(outputs, torch.zeros(batch, dtype=torch.int64))
-
-    half = torch.float16 if dtype == "float16" else None
-    torch.set_float32_matmul_precision("high" if dtype == "tfloat32" else "highest")
-    try:
-        return step_of(make, lambda: torch.empty(shape), loss_of, training=task == "training", dtype=half)
-    finally:
-        torch.set_float32_matmul_precision("highest")
 
 
 @pytest.mark.parametrize(

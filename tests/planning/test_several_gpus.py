@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
 import torch
-import torchvision
 from records import allocation
-from shapes import step_of
+from shapes import published_step
 from torch import nn
-from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 import gpulesson
@@ -217,23 +213,6 @@ class TestMemory:
 # -- published throughputs: none may be above what a floor allows
 
 
-@cache
-def resnet50_floor(batch: int, precision: str, gpu: str) -> float:
-    """The least time of one GPU's step, all of it hiding what is sent."""
-    torch.set_float32_matmul_precision("high" if precision == "tfloat32" else "highest")
-    try:
-        step = step_of(
-            torchvision.models.resnet50,
-            lambda: torch.empty(batch, 3, 224, 224),
-            lambda outputs: F.cross_entropy(outputs, torch.zeros(batch, dtype=torch.int64)),
-            training=True,
-            dtype=torch.float16 if precision == "float16" else None,
-        )
-    finally:
-        torch.set_float32_matmul_precision("highest")
-    return floor(step, gpus.find(gpu)).seconds
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "row",
@@ -243,7 +222,8 @@ def resnet50_floor(batch: int, precision: str, gpu: str) -> float:
 def test_no_published_step_takes_less_than_its_floor(row):
     batch = int(row["batch"])
     if row["model"] == "resnet50":
-        alone = resnet50_floor(batch, row["precision"], row["gpu"])
+        step = published_step("resnet50", batch, "training", row["precision"])
+        alone = floor(step, gpus.find(row["gpu"])).seconds  # all of it hides what is sent
     else:  # two operations for each parameter and token in the forward pass, four in the backward pass
         alone = 6 * int(row["parameters"]) * batch / gpus.find(row["gpu"]).rates[row["precision"]]
     found = published_scaling.with_communication(row, Compute(0.0, alone, 0.0))
