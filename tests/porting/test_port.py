@@ -132,7 +132,7 @@ def test_without_a_seed_of_its_own_nothing_is_proved(port):
 
 REFUSED = {
     "name = input()\n" + LOOP: "train.py, line 1, waits for input()",
-    LOOP.replace("    loss.backward()\n", ""): "no loss went backward()",
+    LOOP.replace("    loss.backward()\n", ""): "backward() was never called",
     f"exec({LOOP!r})": "its training is in text that is run by exec()",
     "import urllib.request as r\nr.urlopen('https://example.org')": "line 2, wants to download something",
     LOOP + "loss[0]\n": "loss[0]\n    ~~~~^^^\nIndexError: invalid index of a 0-dim tensor",
@@ -149,7 +149,7 @@ REFUSED = {
     LOOP.replace("range(12)", "range(2)"): "it took 2 training steps, too few to compare",
     LOOP.replace("ones(64, 1)", "full((64, 1), torch.nan)"): "its loss is not a number any more in step 1",
     "open('../data')": "line 1, finds no file. It is tried in a copy of the folder that you are in.",
-    "print('hello')": "no loss went backward()",
+    "print('hello')": "backward() was never called",
     LOOP + "class A:\n\tdef f(self):\n            a = 1\n            return a\n\n\tdef g(self): pass\n": (
         "cannot read train.py, where some lines begin with tabs and some with spaces"
     ),

@@ -273,7 +273,7 @@ def _check(cpu: Run) -> None:
             "python -m gpulesson practice …"
         )
         raise NoTrial(
-            f"no loss went backward(), so there is nothing to compare. {said if cpu.stopped else by_hand}"
+            f"backward() was never called, so there is nothing to compare. {said if cpu.stopped else by_hand}"
         )
     if cpu.made_text:
         raise NoTrial("its training is in text that is run by exec(), which cannot be changed here")
