@@ -1,4 +1,4 @@
-"""The state of one practice GPU: its devices, its memory, its log."""
+"""The state of one practice GPU: its devices, their memory, the log."""
 
 import functools
 import threading
@@ -19,16 +19,16 @@ NAME = "Practice GPU (simulated on the CPU)"
 
 
 class OperatorMode(Protocol):
-    """What is asked of a thread's operator mode, :class:`practice_gpu.operators.dispatch.Operators`.
+    """What other modules use of a thread's operator mode, :class:`practice_gpu.operators.dispatch.Operators`.
 
     Attributes
     ----------
     asleep : bool
-        Let everything pass.
+        Operators run as if there were no practice GPU.
     placement : int or None
-        Where a factory function in progress makes its tensors; None outside such a function.
+        The device on which a factory function in progress makes its tensors; None outside such a function.
     alone : bool
-        No other mode watches this thread's operators.
+        No other mode intercepts this thread's operators.
     """
 
     asleep: bool
@@ -39,43 +39,43 @@ class OperatorMode(Protocol):
 
 
 class Capture(Protocol):
-    """What is asked of the capture of a CUDA graph, :class:`practice_gpu.graphs.recording.Recording`.
+    """What other modules use of a CUDA graph's capture, :class:`practice_gpu.graphs.recording.Recording`.
 
     Attributes
     ----------
     thread : int
         The thread that captures.
     streams : list of stream
-        The stream that is captured, and those that have waited for it since.
+        The captured stream, and those that have waited for it since.
     """
 
     thread: int
     streams: list[Any]
 
     def refuse_wait(self) -> None:
-        """Spoil the capture and raise CUDA's error: the host may not wait meanwhile."""
+        """Invalidate the capture and raise CUDA's error: the host may not wait during a capture."""
 
     def copy(self, kind: str, nbytes: int, non_blocking: bool, pinned: bool) -> None:
-        """Note a copy between the host and a device, or between devices, or refuse it as CUDA does."""
+        """Record a copy between the host and a device, or between devices, or refuse it as CUDA does."""
 
     def copied(self, source: torch.Tensor, result: torch.Tensor) -> None:
-        """Note that `result` was made as a copy of `source`."""
+        """Record that `result` was made as a copy of `source`."""
 
 
 class ThreadState(threading.local):
-    """What differs from thread to thread."""
+    """State that each thread has separately."""
 
     current = 0
     """The current device."""
     mode: OperatorMode | None = None
     call: str | None = None
-    """Name of the reading in progress, for the log: ``if tensor``, ``float()``, …"""
+    """Name of the read in progress, for the log: ``if tensor``, ``float()``, …"""
     quiet = False
-    """What happens now is part of something that the log has already noted."""
+    """What happens now is part of something that the log already has."""
 
     def __init__(self, count: int) -> None:
         self.streams: list[Any] = [None] * count
-        """The current one of each device; None: the default one."""
+        """The current stream of each device; None: the default one."""
 
 
 class PracticeGPU:
@@ -106,22 +106,22 @@ class PracticeGPU:
         self.ledger = Ledger(count, capacity)
         self.log = EventLog()
         self.device_generators: WeakValueDictionary[int, torch.Generator] = WeakValueDictionary()
-        """By address: on the way through an operator a generator loses its Python object."""
+        """By address, since a generator loses its Python object on its way through an operator."""
         self.generators = tuple(self.new_generator(index) for index in range(count))
-        """The default one of each device."""
-        self.graph_memory: dict[int, Any] = {}
-        """By the address of its storage: what captures have made and tensors hold."""
+        """The default generator of each device."""
+        self.graph_storages: dict[int, Any] = {}
+        """By address: storages that captures made and tensors hold."""
         self.process_groups: dict[str, Any] = {}
-        """Those that were asked for with NCCL, by name."""
+        """By name: the groups that the program made with NCCL."""
         self.has_followers = False
-        """Whether another process was started that brings it along."""
+        """Whether a process was started that has a practice GPU like this one."""
         self.capture: Capture | None = None
         """The capture of a CUDA graph in progress: one at a time."""
         self.thread_state = ThreadState(count)
         self.watch_thread: Callable[[], None] = lambda: None
-        """Give this thread an operator mode: it was started before, and now it uses a device."""
+        """Install an operator mode in a thread that is older than the practice GPU and now uses a device."""
 
-    # -- for learners and checkers
+    # -- for users
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -137,7 +137,7 @@ class PracticeGPU:
         self.log.clear()
 
     def memory(self, device: int | str | torch.device | None = None) -> Memory:
-        """Return the simulated memory of a device, by default of the current one, in bytes."""
+        """Return the simulated memory of a device, by default the current one, in bytes."""
         return self.ledger.allocators[self.number(device)].memory()
 
     @property
@@ -171,7 +171,7 @@ class PracticeGPU:
         return index
 
     def number(self, device: Any = None) -> int:
-        """Return the number of the device that a ``torch.cuda`` function was given (None: the current)."""
+        """Return the number of the device given to a ``torch.cuda`` function (None: the current one)."""
         if device is None:
             return self.current
         index = self.index_of(as_device(device.idx if isinstance(device, torch.cuda.device) else device))
@@ -180,7 +180,7 @@ class PracticeGPU:
         return index
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:
-        """Return the device that `tensor` is on; ``tensor.device`` itself if that is no simulated one."""
+        """Return the device that `tensor` is on; the CPU if that is not a simulated one."""
         index = self.ledger.index(tensor)
         return HOST if index < 0 else self.devices[index]
 
@@ -192,7 +192,7 @@ class PracticeGPU:
         return generator
 
     def check_generator(self, generator: torch.Generator | None, index: int) -> None:
-        """Raise CUDA's error if a random operator on device `index` was given another device's generator."""
+        """Raise CUDA's error if a random operator on device `index` got a generator of the wrong type."""
         if generator is not None:
             address: int = generator._cdata  # type: ignore[attr-defined]
             found = "cuda" if address in self.device_generators else generator.device.type
@@ -206,7 +206,7 @@ class PracticeGPU:
         return capture if capture is not None and capture.thread == threading.get_ident() else None
 
     def let_pass(self) -> "Bypass":
-        """While it is open, this thread's operators are PyTorch's and its compilers' alone."""
+        """Let this thread's operators run as if there were no practice GPU."""
         return Bypass(self.thread_state.mode)
 
     def copy(self, tensor: torch.Tensor, target: int, call: str, non_blocking: bool = False) -> torch.Tensor:
@@ -214,7 +214,7 @@ class PracticeGPU:
         if self.thread_state.mode is None:
             self.watch_thread()
         if is_lazy(tensor):
-            tensor = tensor.data  # a parameter without a shape allows no more
+            tensor = tensor.data  # a parameter without a shape has nothing else
         if target >= 0:
             self.ledger.use()
             self.ledger.allocators[target].require(tensor.numel() * tensor.element_size())
@@ -229,7 +229,7 @@ class PracticeGPU:
         return result
 
     def _copy_wrapped(self, tensor: torch.Tensor, target: int, non_blocking: bool) -> torch.Tensor:
-        """Copy a tensor that wraps others, whose own ``__torch_dispatch__`` copies those."""
+        """Copy a tensor that wraps others; its ``__torch_dispatch__`` copies those."""
         device = HOST if target < 0 else self.devices[target]
         operator: Callable[..., torch.Tensor] = torch.ops.aten._to_copy
         copy = functools.partial(operator, tensor, device=device, non_blocking=non_blocking)
@@ -251,16 +251,18 @@ class PracticeGPU:
         non_blocking: bool,
         into: torch.Tensor | None = None,
     ) -> None:
-        """Log the copy of `tensor` from device `source` to device `target`, there into a given tensor."""
+        """Log the copy of `tensor` from device `source` to device `target`, perhaps `into` a given tensor."""
         if source == target:
             return
         nbytes = tensor.numel() * tensor.element_size()
         kind = BETWEEN if source >= 0 and target >= 0 else TO_DEVICE if target >= 0 else TO_HOST
         if (capture := self.capture_here()) is not None:
-            on_host = tensor if source < 0 else into  # without `into` PyTorch makes it, pinned if it may
+            on_host = (
+                tensor if source < 0 else into
+            )  # without `into` PyTorch makes it, pinned if non-blocking
             pinned = non_blocking if on_host is None else self.ledger.is_pinned(on_host)
             if into is not None and not (tensor.shape == into.shape and tensor.is_contiguous()):
-                pinned = False  # it goes through memory that is not
+                pinned = False  # it goes through unpinned memory
             capture.copy(kind, nbytes, non_blocking, pinned)
         elif kind is BETWEEN:
             self.record(kind, call, nbytes, waits=False)
@@ -273,7 +275,7 @@ class PracticeGPU:
     def record(
         self, kind: str, call: str, nbytes: int = 0, waits: bool = True, tolerated: bool = False
     ) -> None:
-        """Log one copy or wait, unless it is part of one that is logged; or refuse it in a capture."""
+        """Log one copy or wait, unless it is part of one that is logged; refuse a wait in a capture."""
         if waits and (capture := self.capture_here()) is not None:
             capture.refuse_wait()
         if not self.thread_state.quiet:
@@ -292,7 +294,7 @@ class DeviceGenerator(torch.Generator):
         return torch.device("cuda", self.index)
 
     def manual_seed(self, seed: int) -> torch.Generator:
-        """Seed it; while a CUDA graph is captured, CUDA refuses any seed but the one that it has."""
+        """Seed it; during the capture of a CUDA graph, CUDA refuses any but the present seed."""
         if self.gpu.capture_here() is None:
             return super().manual_seed(seed)
         if seed != self.initial_seed():
@@ -300,14 +302,14 @@ class DeviceGenerator(torch.Generator):
         return self
 
     def set_state(self, new_state: torch.Tensor) -> torch.Generator:
-        """Go on from another state; not while a CUDA graph is captured, whose replays would not."""
+        """Set the state; not during the capture of a CUDA graph, whose replays would not set it."""
         if self.gpu.capture_here() is not None:
             raise errors.not_simulated("setting a generator's state while a CUDA graph is captured")
         return super().set_state(new_state)
 
 
 class Bypass:
-    """While it is open, this thread's operators pass its operator mode by."""
+    """Lets this thread's operators bypass its operator mode."""
 
     def __init__(self, mode: OperatorMode | None) -> None:
         self._mode = mode

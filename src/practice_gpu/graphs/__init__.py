@@ -1,1 +1,1 @@
-"""CUDA graphs: PyTorch's objects for them, and what they consist of."""
+"""CUDA graphs: PyTorch's objects for them, and the recording of their operators."""

@@ -15,7 +15,7 @@ import torch
 from practice_gpu import errors
 from practice_gpu.device.allocator import Pool
 from practice_gpu.device.gpu import PracticeGPU
-from practice_gpu.graphs.recording import Recording, Step
+from practice_gpu.graphs.recording import Node, Recording
 from practice_gpu.operators.dispatch import as_on_device
 from practice_gpu.patching.absent import refuse
 from practice_gpu.patching.keys import unobserved
@@ -27,7 +27,7 @@ Handle = tuple[int, int]
 
 
 class GraphMemory:
-    """The private memory of one graph, or of all that share it; it is given back with the last of them."""
+    """The private memory pool of one graph, or of several that share it; freed with the last of them."""
 
     def __init__(self, gpu: PracticeGPU, index: int, handle: Handle) -> None:
         self.handle = handle
@@ -43,11 +43,11 @@ def _remove(pools: list[Pool], pool: Pool) -> None:
 
 
 class PracticeGraph:
-    """``torch.cuda.CUDAGraph``; `keep_graph` changes nothing, for there is nothing to look at in between."""
+    """``torch.cuda.CUDAGraph``; `keep_graph` has no effect."""
 
     gpu: PracticeGPU
     memories: WeakValueDictionary[Handle, GraphMemory]
-    """By handle."""
+    """The pools, by handle."""
     numbers: "itertools.count[int]"
 
     def __init__(self, keep_graph: bool = False) -> None:
@@ -56,7 +56,7 @@ class PracticeGraph:
         self._forget()
 
     def _forget(self) -> None:
-        self._steps: list[Step] = []
+        self._nodes: list[Node] = []
         self._copies: list[tuple[str, int]] = []
         self._memory: GraphMemory | None = None
         self._index = -1
@@ -64,7 +64,7 @@ class PracticeGraph:
     def capture_begin(
         self, pool: Any = None, capture_error_mode: str = "global", check_input_liveness: bool = False
     ) -> None:
-        """Begin to write down what this thread does on the devices."""
+        """Begin to record what this thread does on the devices."""
         gpu = self.gpu
         if capture_error_mode not in _MODES:
             raise errors.wrong_capture_mode(capture_error_mode)
@@ -77,9 +77,7 @@ class PracticeGraph:
             raise errors.default_stream()
         mode = gpu.thread_state.mode
         if mode is None:
-            raise errors.not_simulated(
-                "the capture of a CUDA graph in a thread that was not started by Python"
-            )
+            raise errors.not_simulated("the capture of a CUDA graph in a thread that Python did not start")
         gpu.ledger.use()
         self._memory = self._memory_of(pool)
         self._recording = Recording(gpu, mode, stream, self._memory.pool, self._generators)
@@ -93,7 +91,7 @@ class PracticeGraph:
         return memory
 
     def capture_end(self) -> None:
-        """End the capture; what it has computed is undone."""
+        """End the capture and undo what its operators computed."""
         recording, self._recording = self._recording, None
         if recording is None:
             raise RuntimeError("capture_end() called before capture_begin().")
@@ -101,19 +99,19 @@ class PracticeGraph:
         if recording.spoilt:
             self._forget()
             raise errors.capture_spoilt()
-        if not recording.steps:
+        if not recording.nodes:
             warnings.warn(
                 "The CUDA Graph is empty. This usually means that the graph was attempted to be captured on "
                 "wrong device or stream.",
                 stacklevel=3,
             )
-        self._steps, self._copies, self._index = recording.steps, recording.copies, self.gpu.current
+        self._nodes, self._copies, self._index = recording.nodes, recording.copies, self.gpu.current
 
     def instantiate(self) -> None:
-        """Do nothing: a graph can be replayed as it is."""
+        """Do nothing: a graph needs no preparation."""
 
     def replay(self) -> None:
-        """Run the operators again, or raise an error if memory that they use has been given back."""
+        """Run the operators again, or raise an error if memory that they use was freed."""
         if self._index < 0:
             raise errors.nothing_captured("replay")
         if self.gpu.capture_here() is not None:
@@ -122,33 +120,33 @@ class PracticeGraph:
             self.gpu.record(kind, "CUDAGraph.replay()", nbytes, waits=False)
         as_recorded = torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutocastCPU, True)
         unseen = unobserved(), torch._C.DisableTorchFunction()
-        # oneDNN's LSTM leaves its backward pass what it needs only where gradients are enabled
+        # oneDNN's LSTM saves what its backward pass needs only where gradients are enabled
         with unseen[0], unseen[1], as_recorded, torch.enable_grad():
             try:
-                for step in self._steps:
-                    step.run()
+                for node in self._nodes:
+                    node.run()
             except (RuntimeError, IndexError) as error:
                 if (on_device := as_on_device(self.gpu, error, self._index)) is None:
                     raise
                 raise on_device from None
 
     def reset(self) -> None:
-        """Forget the graph and give its memory back."""
+        """Forget the graph and free its memory."""
         self._generators.clear()
         self._forget()
 
     def pool(self) -> Handle:
-        """Return the name of the graph's memory, for another graph to share."""
+        """Return the handle of the graph's memory pool, which another graph may share."""
         if self._memory is None or self._index < 0:
             raise errors.nothing_captured("pool()")
         return self._memory.handle
 
     def pools(self) -> list[Handle]:
-        """Return the names of all its memory."""
+        """Return the handles of all its memory pools."""
         return [self.pool()]
 
     def register_generator_state(self, generator: torch.Generator) -> None:
-        """Have the graph draw from a generator that is not the device's own."""
+        """Let the graph draw from a generator other than the device's default one."""
         self._generators.append(generator)
 
     def __getattr__(self, name: str) -> Any:
@@ -163,7 +161,7 @@ _GRAPH = torch.cuda.CUDAGraph  # PyTorch's own
 class PracticeCapture:
     """``torch.cuda.graph``, a context manager.
 
-    The arguments of newer versions change nothing: the practice GPU always notices inputs that are gone.
+    The arguments of newer versions have no effect: the practice GPU always notices inputs that were freed.
     """
 
     default_capture_stream: Any = None

@@ -1,11 +1,11 @@
-"""A capture: the operators of a CUDA graph, written down as they run, and taken back at its end.
+"""A capture: the operators of a CUDA graph, recorded as they run, and undone at its end.
 
-A device would compute nothing meanwhile. Here the operators do run, for the shapes and types of their
-results; :meth:`Recording.finish` then puts back what they have written, and fills what they have made with
-NaN. A replay runs the same operators on the same storages, with the Python numbers of the capture.
+A device would compute nothing during a capture. Here the operators do run, to get the shapes and types of
+their results; :meth:`Recording.finish` then restores what they wrote to, and fills what they made with NaN. A
+replay runs the same operators on the same storages, with the Python numbers of the capture.
 
-Which storages these are is noted without keeping them alive: a tensor that dies gives its memory back, as
-ever. What the capture itself has made and nobody holds is made again for each replay.
+The recording does not keep these storages alive: a tensor's memory is freed with it, as always. What the
+capture itself made and no tensor holds is made again for each replay.
 """
 
 import threading
@@ -26,19 +26,19 @@ from practice_gpu.device.ledger import CPU, CPU_BIT, HOST, address_of, tensors_i
 from practice_gpu.operators import cublas
 from practice_gpu.operators.dispatch import Call, facts_of
 
-_EMPTY = torch.empty  # PyTorch's own
+_EMPTY = torch.empty  # the unpatched function
 _UNFILLED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
-"""Operators that make memory, and leave in it what was there before."""
+"""Operators that allocate memory without writing to it."""
 _LAZY_GENERATORS = torch.__version__ >= "2.12"
-"""Whether PyTorch registers a generator with a graph when a capture first draws from it."""
+"""Whether PyTorch registers a generator with a graph when a capture first draws from it (since 2.12)."""
 
 
-class Memory(weakref.ref):  # type: ignore[type-arg]
-    """A storage that a graph uses and does not keep alive.
+class UsedStorage(weakref.ref):  # type: ignore[type-arg]
+    """A storage that a graph uses without keeping it alive.
 
-    A capture made it in `pool`, where it takes `size` bytes, or it was there before: then that is None. It is
+    A capture made it in `pool`, where it takes `size` bytes; `pool` is None if it existed before. It is
     `floating` if it was made for floating-point numbers, and `shared` if another graph uses it, which may be
-    replayed when no tensor holds it any more. `kept` stands for it then, and during a replay.
+    replayed when no tensor holds it any more. Then, and during a replay, `kept` replaces it.
     """
 
     __slots__ = ("address", "floating", "kept", "nbytes", "pool", "shared", "size")
@@ -51,7 +51,7 @@ class Memory(weakref.ref):  # type: ignore[type-arg]
     kept: torch.UntypedStorage | None
 
     def find(self) -> torch.UntypedStorage:
-        """Return the storage, or raise an error if one that this graph did not make has been given back."""
+        """Return the storage, or raise an error if it was freed and this graph did not make it."""
         storage: torch.UntypedStorage | None = self()
         if storage is None:
             if self.pool is None or self.pool.released:
@@ -63,15 +63,15 @@ class Memory(weakref.ref):  # type: ignore[type-arg]
         return storage
 
     def blank(self, storage: torch.UntypedStorage) -> None:
-        """Fill it with what says that nothing was computed: NaN, or zero where there is no NaN."""
+        """Fill it with NaN, or with zeros where there is no NaN, to show that nothing was computed."""
         _bytes(storage).fill_(0xFF if self.floating else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A tensor, by its memory and what it sees of it."""
+    """A tensor, as a view of a storage."""
 
-    memory: Memory
+    storage: UsedStorage
     dtype: torch.dtype
     offset: Any
     size: torch.Size
@@ -81,8 +81,8 @@ class View:
 
     def tensor(self) -> torch.Tensor:
         """Return such a tensor."""
-        storage = self.memory.find()
-        made = _EMPTY(0, dtype=self.dtype, device=HOST).set_(storage, self.offset, self.size, self.stride)
+        found = self.storage.find()
+        made = _EMPTY(0, dtype=self.dtype, device=HOST).set_(found, self.offset, self.size, self.stride)
         if self.conjugate:
             made = torch._conj(made)
         if self.negative:
@@ -90,29 +90,29 @@ class View:
         return made
 
     def fill(self, result: torch.Tensor) -> None:
-        """Put there what a replay has computed."""
-        if self.memory() is None:
-            self.memory.kept = result.untyped_storage()
+        """Store what a replay has computed."""
+        if self.storage() is None:
+            self.storage.kept = result.untyped_storage()
         else:
             self.tensor().copy_(result)
 
 
 @dataclass(slots=True)
-class Step:
+class Node:
     """One operator of a graph.
 
     Attributes
     ----------
     call, args, kwargs
-        Tensors in them are views; what came from the host is a tensor still, as it was at the capture.
+        Tensors on devices are replaced by views; host tensors are copies made at the capture.
     results : tuple of (View or None)
-        For each tensor that it returns, where it belongs; None for an argument or a view of one.
+        For each tensor that it returns, where to store it; None for an argument or a view of one.
     generator : torch.Generator or None
-        What it draws from, if it cannot be told.
+        The generator to draw from, for an operator that takes none.
     unfilled : bool
-        It makes memory, and puts nothing there.
-    released : tuple of Memory
-        What no later operator uses.
+        It allocates memory without writing to it.
+    released : tuple of UsedStorage
+        Storages that no later operator uses.
     """
 
     call: Callable[..., Any]
@@ -121,11 +121,11 @@ class Step:
     results: tuple[View | None, ...]
     generator: torch.Generator | None = None
     unfilled: bool = False
-    released: tuple[Memory, ...] = ()
+    released: tuple[UsedStorage, ...] = ()
 
     def run(self) -> None:
-        """Compute it once more."""
-        if not (self.unfilled and self.results[0] is not None and self.results[0].memory() is not None):
+        """Compute it again."""
+        if not (self.unfilled and self.results[0] is not None and self.results[0].storage() is not None):
             args, kwargs = _map(View, View.tensor, (self.args, self.kwargs))
             if self.generator is None:
                 result = self.call(*args, **kwargs)
@@ -135,24 +135,24 @@ class Step:
             for place, tensor in zip(self.results, tensors_in(result), strict=False):
                 if place is not None:
                     place.fill(tensor)
-        for memory in self.released:
-            if not memory.shared:
-                memory.kept = None
+        for storage in self.released:
+            if not storage.shared:
+                storage.kept = None
 
-    def memories(self) -> Iterator[Memory]:
-        """Yield all that it uses."""
+    def storages(self) -> Iterator[UsedStorage]:
+        """Yield all storages that it uses."""
         views: list[View] = []
         _map(View, views.append, (self.args, self.kwargs, self.results))
         for view in views:
-            yield view.memory
+            yield view.storage
 
 
 class Recording(TorchDispatchMode):
     """The capture of one graph, in the thread that begins it.
 
-    `known` are the generators that were registered with the graph. ``copies`` are kind and bytes of those
+    `known` are the generators registered with the graph. ``copies`` has the kind and bytes of each copy
     between host and device. When the host tries to wait, the capture is ``spoilt``: CUDA refuses everything
-    from then on.
+    after that.
     """
 
     def __init__(
@@ -161,12 +161,12 @@ class Recording(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.thread = threading.get_ident()
         self.streams: list[Any] = [stream]
-        self.steps: list[Step] = []
+        self.nodes: list[Node] = []
         self.copies: list[tuple[str, int]] = []
         self.spoilt = False
         self._gpu, self._mode, self._pool = gpu, mode, pool
-        self._own: dict[int, Memory] = {}
-        self._others: dict[int, Memory] = {}
+        self._own: dict[int, UsedStorage] = {}
+        self._others: dict[int, UsedStorage] = {}
         self._before: dict[int, tuple[torch.UntypedStorage, torch.Tensor]] = {}
         self._states: dict[int, tuple[torch.Generator, torch.Tensor]] = {}
         for generator in (*gpu.generators, *known):
@@ -183,43 +183,43 @@ class Recording(TorchDispatchMode):
         self.__enter__()  # type: ignore[no-untyped-call]
 
     def finish(self) -> None:
-        """End, and undo what the capture has computed."""
+        """End, and undo what the operators computed."""
         self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         self._gpu.capture = None
         self._pool.capturing = False
         with torch._C._DisableTorchDispatch():
-            for storage, content in self._before.values():
-                _bytes(storage).copy_(content)
-            for memory in self._own.values():
-                held: torch.UntypedStorage | None = memory()
+            for written, content in self._before.values():
+                _bytes(written).copy_(content)
+            for storage in self._own.values():
+                held: torch.UntypedStorage | None = storage()
                 if held is not None:
-                    memory.blank(held)
+                    storage.blank(held)
         for generator, state in self._states.values():
             generator.set_state(state)
         self._before.clear()
         self._release()
 
     def _release(self) -> None:
-        """Find after which operator each piece of memory of its own is used no more."""
+        """Find the last operator that uses each storage of the capture."""
         seen: set[int] = set()
-        for step in reversed(self.steps):
+        for node in reversed(self.nodes):
             last = {
-                id(memory): memory
-                for memory in step.memories()
-                if memory.pool is not None and id(memory) not in seen
+                id(storage): storage
+                for storage in node.storages()
+                if storage.pool is not None and id(storage) not in seen
             }
             seen |= last.keys()
-            step.released = tuple(last.values())
+            node.released = tuple(last.values())
 
-    # -- what the practice GPU tells it
+    # -- called by the practice GPU
 
     def refuse_wait(self) -> None:
-        """Spoil the capture and raise CUDA's error: the host may not wait meanwhile."""
+        """Invalidate the capture and raise CUDA's error: the host may not wait during a capture."""
         self.spoilt = True
         raise errors.capturing()
 
     def copy(self, kind: str, nbytes: int, non_blocking: bool, pinned: bool) -> None:
-        """Note a copy between the host and a device, or between devices, or refuse it as CUDA does."""
+        """Record a copy between the host and a device, or between devices, or refuse it as CUDA does."""
         if kind != BETWEEN and not pinned:
             raise errors.captured_copy()
         if kind != BETWEEN and not non_blocking:
@@ -227,9 +227,9 @@ class Recording(TorchDispatchMode):
         self.copies.append((kind, nbytes))
 
     def copied(self, source: torch.Tensor, result: torch.Tensor) -> None:
-        """Note that `result` was made as a copy of `source`."""
+        """Record that `result` was made as a copy of `source`."""
         clone: Any = torch.ops.aten.clone.default
-        self.steps.append(Step(clone, (self._view(source),), {}, (self._new(result),)))
+        self.nodes.append(Node(clone, (self._view(source),), {}, (self._new(result),)))
 
     # -- operators
 
@@ -242,7 +242,7 @@ class Recording(TorchDispatchMode):
         tensors = list(call.tensors())
         on_device = any(self._is_on_device(tensor) for tensor in tensors)
         if not on_device and not self._makes_on_device(call, tensors):
-            return call()  # the host's own business, done once
+            return call()  # the host's work, done once
         if self.spoilt:
             raise errors.capture_spoilt()
         if on_device and call.facts.name.removesuffix("_") in cublas.OPERATORS and not cublas.has_handle():
@@ -264,10 +264,10 @@ class Recording(TorchDispatchMode):
             return True
         if tensors:
             return device is not None and placement is not None and placement >= 0
-        return placement != CPU  # None: nobody knows yet where it will be
+        return placement != CPU  # None: the device is not known yet
 
     def _noted(self, call: Call, on_device: bool) -> tuple[Any, Any]:
-        """Return the arguments as a replay will want them."""
+        """Return the arguments as a replay needs them."""
 
         def noted(tensor: torch.Tensor) -> Any:
             if call.facts.moves or self._is_on_device(tensor):
@@ -283,7 +283,7 @@ class Recording(TorchDispatchMode):
         return _map(torch.Tensor, noted, (tuple(call.args), kwargs))  # type: ignore[no-any-return]
 
     def _note(self, call: Call, noted: tuple[Any, Any], tensors: list[torch.Tensor], result: Any) -> None:
-        """Write down an operator that has run, if it has made something on a device or written there."""
+        """Record an operator that has run, if it made something on a device or wrote there."""
         facts = call.facts
         known = {_address(tensor) for tensor in tensors}
         results = tuple(
@@ -296,8 +296,8 @@ class Recording(TorchDispatchMode):
         generator = self._default_generator(tensors, result)
         if facts.generator and kwargs.get("generator") is None:
             kwargs = {**kwargs, "generator": generator}
-        self.steps.append(
-            Step(
+        self.nodes.append(
+            Node(
                 facts.call,
                 args,
                 kwargs,
@@ -312,14 +312,14 @@ class Recording(TorchDispatchMode):
         return self._gpu.generators[max((0, *places))]
 
     def _is_on_device(self, tensor: torch.Tensor) -> bool:
-        """Return whether a tensor is on a device, or could be anywhere (then a device's operator made it)."""
+        """Return whether a tensor is on a device, or on no known one (an operator on a device made it)."""
         return self._gpu.ledger.bit(tensor) != CPU_BIT
 
     # -- memory
 
-    def _view(self, tensor: torch.Tensor, memory: Memory | None = None) -> View:
+    def _view(self, tensor: torch.Tensor, storage: UsedStorage | None = None) -> View:
         return View(
-            memory or self._memory(tensor),
+            storage or self._storage(tensor),
             tensor.dtype,
             tensor.storage_offset(),
             tensor.size(),
@@ -328,42 +328,39 @@ class Recording(TorchDispatchMode):
             tensor.is_neg(),
         )
 
-    def _memory(self, tensor: torch.Tensor) -> Memory:
+    def _storage(self, tensor: torch.Tensor) -> UsedStorage:
         address = _address(tensor)
-        memory: Memory | None = self._gpu.graph_memory.get(address)
-        if memory is not None:
-            memory.shared = memory.shared or self._own.get(address) is not memory
-            return memory
-        memory = self._others.get(address)
-        if memory is None or memory() is None:
-            memory = self._others[address] = Memory(tensor.untyped_storage())
-            memory.address, memory.pool, memory.shared, memory.kept = address, None, False, None
-        return memory
+        used: UsedStorage | None = self._gpu.graph_storages.get(address)
+        if used is not None:
+            used.shared = used.shared or self._own.get(address) is not used
+            return used
+        used = self._others.get(address)
+        if used is None or used() is None:
+            used = self._others[address] = UsedStorage(tensor.untyped_storage())
+            used.address, used.pool, used.shared, used.kept = address, None, False, None
+        return used
 
     def _new(self, tensor: torch.Tensor) -> View:
         """Return a view of a tensor that the capture has made."""
-        storage, address, table = tensor.untyped_storage(), _address(tensor), self._gpu.graph_memory
-        memory = table.get(address)
-        if memory is None:
-            memory = self._own[address] = table[address] = Memory(storage, _forgetting(table, self._pool))
-            memory.address, memory.pool, memory.shared, memory.kept = address, self._pool, False, None
-            memory.nbytes, memory.floating = (
-                storage.nbytes(),
-                tensor.is_floating_point() or tensor.is_complex(),
-            )
-            memory.size = rounded(memory.nbytes) if self._gpu.ledger.index(tensor) >= 0 else 0
-            self._pool.live += memory.size
+        storage, address, table = tensor.untyped_storage(), _address(tensor), self._gpu.graph_storages
+        used = table.get(address)
+        if used is None:
+            used = self._own[address] = table[address] = UsedStorage(storage, _forgetting(table, self._pool))
+            used.address, used.pool, used.shared, used.kept = address, self._pool, False, None
+            used.nbytes, used.floating = storage.nbytes(), tensor.is_floating_point() or tensor.is_complex()
+            used.size = rounded(used.nbytes) if self._gpu.ledger.index(tensor) >= 0 else 0
+            self._pool.live += used.size
             self._pool.peak = max(self._pool.peak, self._pool.live)
-        return self._view(tensor, memory)
+        return self._view(tensor, used)
 
     def _remember_written(self, call: Call) -> None:
-        """Keep what is in memory of others before it is written to."""
+        """Save the content of storages that the capture did not make before it is overwritten."""
         for name, tensor in call.named_tensors():
             address = _address(tensor) if name in call.facts.written else None
             if address is None or address in self._before:
                 continue
-            memory = self._own.get(address)
-            if memory is None or memory() is None:
+            used = self._own.get(address)
+            if used is None or used() is None:
                 storage = tensor.untyped_storage()
                 with torch._C._DisableTorchDispatch():
                     self._before[address] = storage, _bytes(storage).clone()
@@ -371,7 +368,7 @@ class Recording(TorchDispatchMode):
     # -- random numbers
 
     def _know(self, generator: torch.Generator | None) -> None:
-        """Make sure that a generator may be used, and that the capture draws nothing from it in the end."""
+        """Make sure that a generator may be used, and that its state is restored at the end."""
         address = None if generator is None else generator._cdata  # type: ignore[attr-defined]
         if generator is None or address in self._states or address not in self._gpu.device_generators:
             return
@@ -383,11 +380,11 @@ class Recording(TorchDispatchMode):
         self._states[generator._cdata] = generator, generator.get_state()  # type: ignore[attr-defined]
 
 
-def _forgetting(table: dict[int, Memory], pool: Pool) -> Callable[[Memory], None]:
-    def forget(memory: Memory) -> None:
-        pool.live -= memory.size
-        if table.get(memory.address) is memory:  # else another storage has the address by now
-            del table[memory.address]
+def _forgetting(table: dict[int, UsedStorage], pool: Pool) -> Callable[[UsedStorage], None]:
+    def forget(used: UsedStorage) -> None:
+        pool.live -= used.size
+        if table.get(used.address) is used:  # else another storage has the address by now
+            del table[used.address]
 
     return forget
 
@@ -405,7 +402,7 @@ def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
 
 
 def _map(kind: type, function: Callable[[Any], Any], value: Any) -> Any:
-    """Return `value` with `function` applied to all that is of `kind` in its lists, tuples, dictionaries."""
+    """Return `value` with `function` applied to every `kind` in its lists, tuples and dictionaries."""
     if isinstance(value, kind):
         return function(value)
     if isinstance(value, list):
