@@ -1,14 +1,14 @@
 """A practice GPU: CUDA code runs without a GPU, really trains, and fails with CUDA's own messages.
 
-Tensors stay ordinary CPU tensors. A ledger knows which simulated device each storage is on; every ATen
-operator comes here, where CUDA's same-device rules are applied, and its results enter the ledger; the
-Python surface and ``torch.cuda`` answer accordingly. The modules:
+Tensors stay ordinary CPU tensors. A ledger records which simulated device each storage is on. The practice
+GPU intercepts every ATen operator, applies CUDA's same-device rules, and enters the results in the ledger;
+the Python functions of PyTorch and ``torch.cuda`` answer accordingly. The modules:
 
 ======================================  ================================================================
 ``interface``, ``script``,              the ways in and out: ``practice_gpu``, ``start`` and ``stop``,
 ``command``, ``pytest_plugin``          ``run_script``, the command, the fixture and the option
-``arrival``, ``startup``                how it begins in other processes: when they import PyTorch
-``session``, ``requirements``           one practice GPU from beginning to end, and what it needs of PyTorch
+``arrival``, ``startup``                how it starts in other processes: when they import PyTorch
+``session``, ``requirements``           one practice GPU from beginning to end, and what it needs from PyTorch
 ``errors``, ``tracebacks``, ``sizes``   CUDA's texts, where a traceback ends, amounts of memory
 ``device``                              the devices: ``gpu`` is what its user may ask, ``ledger`` knows which
                                         storage is where, ``allocator`` the memory that it takes, ``events``
@@ -16,15 +16,15 @@ Python surface and ``torch.cuda`` answer accordingly. The modules:
 ``operators``                           every operator: where it runs (``dispatch``), which mixtures of
                                         devices CUDA refuses (``rules``), which types of numbers
                                         (``dtypes``), what varies from run to run (``determinism``), what
-                                        must be known of it (``facts``)
+                                        is known about it (``facts``)
 ``surface``                             PyTorch's functions, methods and classes that name a device, from
                                         ``torch.cuda`` to ``torch.compile``
 ``graphs``                              CUDA graphs: PyTorch's ``objects`` for them, and what a ``recording``
                                         consists of
 ``processes``                           what several processes know and send one another: ``environment``,
                                         ``launch``, ``sharing``, ``process_groups``
-``patching``                            how all this is put in place and taken away: ``patches``, late
-                                        ``imports``, dispatch ``keys``; what refuses (``absent``)
+``patching``                            how all this is installed and removed: ``patches``, late ``imports``,
+                                        dispatch ``keys``; what is not simulated (``absent``)
 ======================================  ================================================================
 """
 

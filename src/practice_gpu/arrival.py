@@ -1,8 +1,8 @@
-"""The practice GPU comes with PyTorch: it starts when that is imported, by whomever, and not before.
+"""The practice GPU comes with PyTorch: it starts when any module imports PyTorch, and not before.
 
-For processes that were told of it (:mod:`practice_gpu.processes.environment`), and for a whole run of
-pytest.
-Python runs this in every such process as it starts, hence few imports, of the package none.
+This serves processes whose environment asks for it (:mod:`practice_gpu.processes.environment`), and whole
+runs of pytest. Python runs this file at the start of every such process, so it imports little, and nothing
+from the package.
 """
 
 import os
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 _WATCHED = "PRACTICE_GPU_WATCHED"
-"""The run of torchrun whose process watches for its end: what that process starts does not."""
+"""The run of torchrun whose end a process watches for; the processes that it starts do not watch."""
 _LOOK = 0.5
-"""Seconds from one look after torchrun to the next."""
+"""Seconds between two checks that torchrun still runs."""
 _PATIENCE = 20
-"""Seconds that a process has to end after it."""
+"""Seconds that a process has to end after torchrun has ended."""
 _UNUSED = (
     'Practice GPU: no tensor was ever on it. A script has to move its model and its batches, .to("cuda")'
 )
 _here: "list[Any]" = []
-"""What waits for PyTorch in this process, or the practice GPU that has come with it."""
+"""What waits for PyTorch in this process, or the practice GPU that has started with it."""
 
 
 def start_with_torch(text: str) -> bool:
-    """Start a practice GPU as soon as PyTorch is imported; return False if that was arranged before.
+    """Start a practice GPU as soon as PyTorch is imported; return False if one waits or runs already.
 
     `text` has the settings, as :func:`practice_gpu.processes.environment.settings` writes them.
     """
@@ -43,7 +43,7 @@ def start_with_torch(text: str) -> bool:
     if "torch" in sys.modules:
         _start(text)
     else:
-        # a file of the program's own may have that name
+        # the program may have a file torch.py
         waiting = _AfterImport("torch", lambda: _start(text) if "torch._C" in sys.modules else None)
         sys.meta_path.insert(0, waiting)
         _here.append(waiting)
@@ -51,9 +51,9 @@ def start_with_torch(text: str) -> bool:
 
 
 def _end_with_parent() -> None:
-    """End this process some time after its parent, torchrun.
+    """End this process soon after its parent, torchrun, has ended.
 
-    Where that is killed by force, it leaves processes that wait for one another for ever.
+    A torchrun that is killed leaves processes that wait for one another forever.
     """
     import signal
     import threading
@@ -72,13 +72,13 @@ def _end_with_parent() -> None:
 
 
 def end() -> None:
-    """End what :func:`start_with_torch` began, the waiting or the practice GPU."""
+    """End what :func:`start_with_torch` started: the wait for PyTorch, or the practice GPU."""
     while _here:
         _here.pop().__exit__(None, None, None)
 
 
 def running() -> "Any":
-    """Return the practice GPU that is open in this process, however it was opened; imports nothing."""
+    """Return the practice GPU that is open in this process, however it was opened; import nothing."""
     interface = sys.modules.get("practice_gpu.interface")
     return interface._open[-1].gpu if interface is not None and interface._open else None
 
@@ -121,15 +121,15 @@ def _report_at_the_end(gpu: "Any", whole: bool) -> None:
 
 
 def _nobody_used(gpu: "Any") -> bool:
-    """Whether it is worth saying that no tensor was on the GPU: not after an error, and of the first rank."""
+    """Return whether to say that no tensor was on the GPU: only on the first rank, and not after an error."""
     failed, rank = hasattr(sys, "last_type"), os.environ.get("LOCAL_RANK", "0")
     return gpu.simulated and not (gpu.was_used or gpu.has_followers or failed or rank != "0")
 
 
 class _AfterImport:
-    """Waits in ``sys.meta_path`` for a module, and calls a function, once, at the end of its execution.
+    """Waits in ``sys.meta_path`` for a module, and calls a function once, after its execution.
 
-    Where the function fails, the import does.
+    If the function fails, so does the import.
     """
 
     def __init__(self, name: str, call: "Callable[[], None]") -> None:
@@ -137,14 +137,14 @@ class _AfterImport:
         self._call = call
 
     def __exit__(self, *_: object) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
     def find_spec(
         self, fullname: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
-        """Return what the other finders find, to be executed with the call; None for any other module."""
+        """Return what the other finders find, with the call after its execution; None for other modules."""
         if fullname != self._name:
             return None
         others = sys.meta_path[sys.meta_path.index(self) + 1 :]

@@ -1,8 +1,8 @@
-"""The command ``python -m practice_gpu``: the program runs in a Python of its own, as it is.
+"""The command ``python -m practice_gpu``: the program runs, unchanged, in a separate Python process.
 
-So it has its own exit status, signals, standard input, ``__main__``, ends and beginnings; and all that Python
-itself runs: scripts, modules, folders, zip files, code, standard input. The practice GPU comes with PyTorch,
-as in every other process (:mod:`practice_gpu.arrival`).
+So it has its own exit status, signals, standard input, ``__main__`` and exit handlers, and it may be anything
+that Python itself runs: a script, module, folder, zip file, code, standard input. The practice GPU comes with
+PyTorch, as in every other process (:mod:`practice_gpu.arrival`).
 """
 
 import argparse
@@ -19,9 +19,9 @@ from practice_gpu.sizes import check_count, parse_size
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m practice_gpu") -> int:
-    """Run a program with practice GPUs, instead of this one where the system can; return its exit status.
+    """Run a program with practice GPUs and return its exit status; on POSIX it replaces this process.
 
-    `prog` is what the reader typed, for usage and errors; `words` by default are this process's own.
+    `prog` is the command as the user typed it, for usage and errors; `words` default to ``sys.argv[1:]``.
     """
     parser = _parser(prog)
     options, unknown = parser.parse_known_args(words)
@@ -31,7 +31,7 @@ def main(words: Sequence[str] | None = None, prog: str = "python -m practice_gpu
             f"{prog.replace(' ', f' {unknown[0]} ', 1)})"
         )
     program = _program(options, parser.error)
-    processes = options.nproc or int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # this may be one of torchrun's
+    processes = options.nproc or int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # torchrun may have started this
     count = options.count or processes
     text = environment.settings(options.memory, count, options.force, options.report)
     surroundings = environment.with_practice_gpu(text, os.environ)
@@ -56,7 +56,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument("--nproc", type=_count, help="run it in this many processes, as torchrun does")
     parser.add_argument("--count", type=_count, help="how many GPUs (default: one for each process)")
     parser.add_argument("--memory", type=_size, default="8 GiB", help='memory of each (default: "8 GiB")')
-    parser.add_argument("--report", action="store_true", help="in the end, print a table of copies and waits")
+    parser.add_argument("--report", action="store_true", help="at the end, print a table of copies and waits")
     parser.add_argument("--force", action="store_true", help="simulate although a real GPU is present")
     for option in ("-m", "-c", "program"):
         parser.add_argument(option, nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -64,16 +64,16 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
 
 def _program(options: argparse.Namespace, refuse: Any) -> list[str]:
-    """Return what Python is to run; refuse what it cannot."""
+    """Return the arguments with which Python runs the program; refuse what it cannot run."""
     if sys.flags.ignore_environment:
         refuse(
             "Python was started with -E or -I: the practice GPU reaches the program through the environment"
         )
     for option, words in (("-m", options.m), ("-c", options.c)):
         if words is not None:
-            return [option, *words] if words else refuse(f"there is nothing behind {option}")
+            return [option, *words] if words else refuse(f"there is nothing after {option}")
     if not options.program:
-        refuse("there is nothing to run; expected a script, -m module or -c code behind the options")
+        refuse("there is nothing to run; expected a script, -m module or -c code after the options")
     script = options.program[0]
     if script != "-" and not Path(script).exists():
         refuse(f"there is no script {script!r} to run with the practice GPU")

@@ -1,7 +1,7 @@
-"""What CUDA says: the type and the text of every error that the practice GPU can raise.
+"""CUDA's errors: the type and the text of every error that the practice GPU can raise.
 
-Each function returns an exception, for the caller to raise. Where a CUDA build of PyTorch can be asked
-without a GPU, the tests compare the texts with its own (``oracle.py``).
+Each function returns an exception, for the caller to raise. Where a CUDA build of PyTorch raises it without a
+GPU, the tests compare the texts (``oracle.py``).
 """
 
 import re
@@ -65,7 +65,7 @@ COMPARED = {
     "rms_norm": f"{_SAME}, but got weight is on {{other}}, different from other tensors on {{first}} (when "
     "checking argument in method wrapper_CUDA___fused_rms_norm)",
 }
-"""Functions whose C++ body wants all tensors where the first is, and what it says of another."""
+"""Functions whose C++ body needs all tensors on the first one's device, and their messages about another."""
 
 
 class PracticeError(RuntimeError):
@@ -89,27 +89,27 @@ def scalar_name(dtype: torch.dtype) -> str:
 
 
 def on_device(error: Exception) -> RuntimeError | None:
-    """Return what the CPU says of tensors' types as it is said of CUDA's, or None if that is the same."""
+    """Return the CPU's error with CUDA's names of tensor types, or None if that is the same."""
     text = _TENSOR_TYPE.sub(lambda name: "CUDA" if name.group() == "CPU" else "torch.cuda.", str(error))
-    text = text.replace('"normal_kernel_cpu"', '"normal_kernel_cuda"')  # also of functions without a tensor
+    text = text.replace('"normal_kernel_cpu"', '"normal_kernel_cuda"')  # also in functions without a tensor
     kind = type(error) if isinstance(error, RuntimeError) else RuntimeError
     return None if text == str(error) else kind(text)
 
 
 def compared(text: str, first: int, other: int, number: int) -> RuntimeError:
-    """One of the texts of ``COMPARED``, of tensor number `number`."""
+    """A message of ``COMPARED`` about tensor number `number`."""
     return RuntimeError(text.format(first=device_name(first), other=device_name(other), number=number))
 
 
 def two_devices(common: int, other: int) -> RuntimeError:
-    """What TensorIterator says, behind every element-wise operator."""
+    """TensorIterator's error, that of every element-wise operator."""
     return RuntimeError(
         f"{_SAME}, but found at least two devices, {device_name(common)} and {device_name(other)}!"
     )
 
 
 def wrong_argument(argument: str, index: int, common: int, method: str) -> RuntimeError:
-    """What the check generated in front of most CUDA operators says."""
+    """The error of the check that torchgen generates before most CUDA operators."""
     return RuntimeError(
         f"{_SAME}, but got {argument} is on {device_name(index)}, different from other tensors on "
         f"{device_name(common)} (when checking argument in method {method})"
@@ -119,7 +119,7 @@ def wrong_argument(argument: str, index: int, common: int, method: str) -> Runti
 def out_of_memory(
     size: int, device: int, capacity: int, allowed: int, allocated: int, spare: int = 0
 ) -> RuntimeError:
-    """What the caching allocator says when ``size`` bytes no longer fit; graphs keep ``spare`` bytes."""
+    """The caching allocator's error when ``size`` bytes no longer fit; graphs keep ``spare`` bytes."""
     limit = f"{format_size(allowed)} allowed; " if allowed < capacity else ""
     error: RuntimeError = torch.OutOfMemoryError(
         f"CUDA out of memory. Tried to allocate {format_size(size)}. "
@@ -137,7 +137,7 @@ def out_of_memory(
 
 
 def invalid_ordinal() -> RuntimeError:
-    """What CUDA says to ``cuda:7`` on a machine with fewer GPUs."""
+    """CUDA's error for ``cuda:7`` on a machine with fewer GPUs."""
     return _cuda_error("invalid device ordinal", "GPU device may be out of range, do you have enough GPUs?")
 
 
@@ -158,12 +158,12 @@ def no_stream(index: int, count: int) -> RuntimeError:
 
 
 def device_assert() -> RuntimeError:
-    """What CUDA says when a kernel meets an index that is out of bounds."""
+    """CUDA's error when a kernel finds an index out of bounds."""
     return _cuda_error("device-side assert triggered", _explained_as("cudaErrorAssert"))
 
 
 def absent(name: str, overload: str) -> RuntimeError:
-    """What the dispatcher says of an operator without a kernel for CUDA, but for its list of backends."""
+    """The dispatcher's error for an operator without a CUDA kernel, but without its list of backends."""
     operator = f"aten::{name}.{overload}".removesuffix(".")
     return NotImplementedError(
         f"Could not run '{operator}' with arguments from the 'CUDA' backend. This could be because the "
@@ -200,7 +200,7 @@ def not_deterministic(kernel: str, warn_only: bool) -> RuntimeError:
 
 
 def cublas_not_deterministic() -> RuntimeError:
-    """The same, of a matrix product whose library is not set up for it (``ATen/Context.cpp``)."""
+    """The same for a matrix product, if cuBLAS is not configured for it (``ATen/Context.cpp``)."""
     return RuntimeError(
         "Deterministic behavior was enabled with either `torch.use_deterministic_algorithms(True)` or "
         "`at::Context::setDeterministicAlgorithms(true)`, but this operation is not deterministic because "
@@ -212,7 +212,7 @@ def cublas_not_deterministic() -> RuntimeError:
 
 
 def unchecked(what: str, said: str) -> PracticeError:
-    """The CPU finds wrong values that CUDA does not look at."""
+    """The CPU finds wrong values that CUDA does not check."""
     return PracticeError(
         f"{what}. The CPU, which computes for the practice GPU, says: {said.splitlines()[0]}. "
         "Correct the values: a real GPU would go on with wrong numbers"
@@ -229,14 +229,14 @@ def _explained_as(status: str) -> str:
 
 
 def capturing() -> RuntimeError:
-    """What CUDA says when the host would wait for a device whose work is being captured."""
+    """CUDA's error when the host would wait for a device during a capture."""
     return _cuda_error(
         "operation not permitted when stream is capturing", _explained_as("cudaErrorStreamCaptureUnsupported")
     )
 
 
 def capture_spoilt() -> RuntimeError:
-    """What CUDA says to everything after that, and at the end of the capture."""
+    """CUDA's error for everything after that, and at the end of the capture."""
     return _cuda_error(
         "operation failed due to a previous error during capture",
         _explained_as("cudaErrorStreamCaptureInvalidated"),
@@ -249,7 +249,7 @@ def no_cublas_handle() -> RuntimeError:
 
 
 def captured_event() -> RuntimeError:
-    """What CUDA says when the host asks for the moment of an event that a capture has recorded."""
+    """CUDA's error when the host queries an event that was recorded in a capture."""
     return _cuda_error(
         "operation not permitted on an event last recorded in a capturing stream",
         _explained_as("cudaErrorCapturedEvent"),
@@ -257,7 +257,7 @@ def captured_event() -> RuntimeError:
 
 
 def captured_copy() -> RuntimeError:
-    """A capture and a copy from or to host memory that can be moved."""
+    """A copy in a capture from or to host memory that is not pinned."""
     return RuntimeError(
         "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU tensor is pinned. "
         "Please use tensor.pin_memory() or allocate the tensor with pin_memory=True."
@@ -273,7 +273,7 @@ def default_stream() -> RuntimeError:
 
 
 def second_capture() -> RuntimeError:
-    """A capture into an object that holds a graph already."""
+    """A capture into an object that already holds a graph."""
     return RuntimeError(
         "This CUDAGraph instance already owns a captured graph. "
         "To capture a new graph, create a new instance."
@@ -315,7 +315,7 @@ def stale_memory() -> PracticeError:
 
 
 def forked() -> RuntimeError:
-    """What PyTorch says when a forked child of a process that used CUDA uses it again."""
+    """PyTorch's error when a forked child of a process that used CUDA uses it again."""
     return RuntimeError(
         "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the "
         "'spawn' start method"
@@ -442,7 +442,7 @@ def wrong_fill() -> RuntimeError:
 
 
 def wrong_type(text: str, expected: str, found: str) -> TypeError:
-    """What ``torch.cuda.LongTensor`` says of a tensor; `text` is the CPU's, of one on the device meta."""
+    """``torch.cuda.LongTensor`` with a wrong tensor; `text` is the CPU's error for one on the meta device."""
     return TypeError(
         text.replace("device=cpu", f"device={expected}").replace("device=meta", f"device={found}")
     )
@@ -508,7 +508,7 @@ def not_simulated(what: str) -> PracticeError:
 
 
 def other_settings(capacity: int, count: int, asked: object) -> PracticeError:
-    """A thread opens a practice GPU where another one is open that is not like it."""
+    """A thread opens a practice GPU with other settings than the one that is open."""
     return PracticeError(
         f"another thread has opened practice_gpu(memory={format_size(capacity)!r}, count={count}), and this "
         f"one asks for {asked!r}: all threads of a process share one practice GPU. Give both the same memory "
@@ -543,16 +543,16 @@ def traced_across_devices() -> PracticeError:
 def traced_constant() -> PracticeError:
     """A function that ``torch.jit.trace`` follows makes a tensor of Python numbers."""
     return PracticeError(
-        "the practice GPU does not simulate torch.jit.trace of a function that has a tensor of its own, from "
+        "the practice GPU does not simulate torch.jit.trace of a function that makes its own tensor, with "
         "torch.tensor() for instance: the trace would not know where it is. Make it a buffer of the model"
     )
 
 
 def exported() -> PracticeError:
-    """``torch.export.export`` of something on the device."""
+    """``torch.export.export`` of a model or input on the device."""
     return PracticeError(
-        "the practice GPU does not simulate torch.export.export of what is on the device: on CUDA, the "
-        "exported program would have the device in it. Export the model on the CPU, after model.cpu()"
+        "the practice GPU does not simulate torch.export.export of a model or input on the device: on "
+        "CUDA, the exported program would contain the device. Export the model on the CPU, after model.cpu()"
     )
 
 
@@ -560,10 +560,10 @@ def exported() -> PracticeError:
 
 
 def no_nccl() -> PracticeError:
-    """A group of NCCL is made by hand."""
+    """The program makes an NCCL group by hand."""
     return PracticeError(
-        "the practice GPU does not simulate the classes of NCCL, whose objects send what is on the GPUs: "
-        'make the group by torch.distributed.init_process_group("nccl")'
+        "the practice GPU does not simulate the classes of NCCL, which send data between GPUs directly: "
+        'make the group with torch.distributed.init_process_group("nccl")'
     )
 
 
@@ -593,7 +593,7 @@ def bitwise(op: str) -> ValueError:
 
 
 def unlike_calls(rank: int, call: str, other: int, theirs: str) -> PracticeError:
-    """Two processes of a group do not call the same."""
+    """Two processes of a group make different calls."""
     return PracticeError(
         f"rank {rank} calls {call}, but rank {other} calls {theirs}. NCCL does not compare them: the GPUs "
         "would wait for one another until the group's timeout, and then its watchdog would end the "
@@ -605,9 +605,9 @@ def unlike_calls(rank: int, call: str, other: int, theirs: str) -> PracticeError
 def same_gpu(rank: int, other: int, index: int, version: Sequence[int]) -> RuntimeError:
     """Two processes of a group are on the same GPU.
 
-    Sources: ``init.cc`` of NCCL 2.19.3 and, for the newer text, the library of NCCL 2.30.7; what stands
-    around it, ``NCCLUtils.cpp`` and ``getNcclErrorDetailStr`` of PyTorch. NCCL names a GPU by the number of
-    its bus, in hexadecimal; here it is made of the number of the device.
+    Sources: ``init.cc`` of NCCL 2.19.3 and, for the newer text, the library of NCCL 2.30.7; for the
+    text around it, ``NCCLUtils.cpp`` and ``getNcclErrorDetailStr`` of PyTorch. NCCL names a GPU by its bus
+    number, in hexadecimal; here the device number replaces it.
     """
     error: type[RuntimeError] = torch.distributed.DistBackendError
     text = (

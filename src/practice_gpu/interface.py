@@ -1,7 +1,7 @@
-"""The ways in and out: a context manager and decorator, and a pair of functions for notebooks and pages.
+"""The ways in and out: a context manager and decorator, and two functions for notebooks and pages.
 
-What stands on private parts of PyTorch is imported only after
-:mod:`practice_gpu.requirements` has found them.
+Modules that need private parts of PyTorch are imported only after :mod:`practice_gpu.requirements` has found
+those parts.
 """
 
 import functools
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _open: "list[Session]" = []
-"""The session that is open, if one is."""
+"""The open session, if there is one."""
 _lock = threading.RLock()
-"""Held while one is opened or closed, and while its users are counted."""
+"""Held while a session is opened or closed, and while its users are counted."""
 
 
 class PracticeWarning(UserWarning):
@@ -36,8 +36,7 @@ class PracticeWarning(UserWarning):
 
 
 class RealGPU:
-    """What :class:`practice_gpu` yields when it steps aside for a real GPU: the same questions, nothing
-    simulated.
+    """What :class:`practice_gpu` yields when it steps aside for a real GPU: same interface, no simulation.
 
     Attributes
     ----------
@@ -76,8 +75,7 @@ class RealGPU:
 
 
 class practice_gpu(ContextDecorator):
-    """Pretend that CUDA GPUs are present: CUDA code runs on the CPU, really trains, and fails with CUDA's
-    messages.
+    """Simulate CUDA GPUs: CUDA code runs on the CPU, really trains, and fails with CUDA's messages.
 
     Parameters
     ----------
@@ -91,24 +89,23 @@ class practice_gpu(ContextDecorator):
     Yields
     ------
     PracticeGPU or RealGPU
-        Ask it for ``report()``, ``events``, ``memory()``; ``simulated`` tells which of the two it is.
+        It has ``report()``, ``events`` and ``memory()``; ``simulated`` says which of the two it is.
 
     Raises
     ------
     ValueError, TypeError
         If `memory` or `count` is not understood.
     PracticeError
-        If this version of PyTorch lacks something that the simulation stands on; or if another thread has
+        If this version of PyTorch lacks something that the simulation needs, or if another thread has
         opened a practice GPU with other settings.
 
     Notes
     -----
-    Not simulated: time, asynchrony, CUDA's random numbers, memory beyond blocks of 512 bytes. A CUDA graph
-    is recorded and replayed, but no faster than its operators run; not simulated of it are what other
-    threads do during a capture, streams that are not joined again, and a replay inside a capture.
-    A process has one practice GPU, for all its threads: it goes away when the last of those who opened it
-    closes it. Inside another practice GPU of the same thread the outer one stays in charge, and the
-    arguments count for nothing.
+    Not simulated: time, asynchrony, CUDA's random numbers, fragmentation of memory. A CUDA graph is recorded
+    and replayed, but no faster than its operators run; not simulated are other threads' work during a
+    capture, streams that do not join again, and a replay inside a capture.
+    A process has one practice GPU for all its threads, until the last thread that opened it closes it. Inside
+    another practice GPU of the same thread the outer one stays, and the arguments are ignored.
 
     Examples
     --------
@@ -130,9 +127,9 @@ class practice_gpu(ContextDecorator):
         return practice_gpu(**self._arguments)  # type: ignore[arg-type]
 
     def __call__(self, function: _Function) -> _Function:
-        """Decorate a function: it runs with a practice GPU, a generator and a coroutine from begin to end.
+        """Decorate a function, generator or coroutine: it runs with a practice GPU from beginning to end.
 
-        A class is refused: its methods would run without.
+        A class is refused, since its methods would run without one.
         """
         if isinstance(function, type):
             raise TypeError(
@@ -170,7 +167,7 @@ class practice_gpu(ContextDecorator):
         return "practice_gpu({})".format(", ".join(f"{k}={v!r}" for k, v in self._arguments.items()))
 
     def is_like(self, gpu: "PracticeGPU") -> bool:
-        """Return whether a practice GPU has the memory and count that are asked for here."""
+        """Return whether a practice GPU has this one's memory and count."""
         return (gpu.capacity, gpu.count) == (self._capacity, self._arguments["count"])
 
     def __enter__(self) -> "PracticeGPU | RealGPU":
@@ -182,8 +179,7 @@ class practice_gpu(ContextDecorator):
             if not _open and torch.cuda.is_available() and not self._arguments["force"]:
                 real = RealGPU()
                 message = (
-                    f"{real.name} is present: the practice GPU steps aside "
-                    "(force=True simulates all the same)"
+                    f"{real.name} is present: the practice GPU steps aside (force=True simulates anyway)"
                 )
                 warnings.warn(message, PracticeWarning, stacklevel=stacklevel)
                 self._entered.append(None)
@@ -221,7 +217,7 @@ class practice_gpu(ContextDecorator):
                     _close_unused(session)
 
     def _take_out(self) -> "tuple[Session, Visit] | None":
-        """Return what this thread has entered last; one object may be open in several threads."""
+        """Remove and return what this thread entered last; one object may be open in several threads."""
         here = threading.get_ident()
         for position in reversed(range(len(self._entered))):
             entered = self._entered[position]
@@ -231,7 +227,7 @@ class practice_gpu(ContextDecorator):
 
 
 def _close_unused(session: "Session") -> None:
-    """Close a session that nobody uses any more."""
+    """Close a session that has no users any more."""
     if not session.users and session in _open:
         _open.remove(session)
         session.close()
@@ -241,8 +237,7 @@ _started: list[practice_gpu] = []
 
 
 def start(memory: str | int = "8 GiB", count: int = 1, force: bool = False) -> "PracticeGPU | RealGPU":
-    """Start a practice GPU that stays until :func:`stop`, for notebooks and pages, whose cells cannot share a
-    ``with``.
+    """Start a practice GPU until :func:`stop`, for notebooks, whose cells cannot share a ``with`` statement.
 
     Parameters
     ----------
@@ -252,7 +247,7 @@ def start(memory: str | int = "8 GiB", count: int = 1, force: bool = False) -> "
     Returns
     -------
     PracticeGPU or RealGPU
-        If one is running already, that one.
+        The one that is running already, if there is one.
 
     Examples
     --------
@@ -269,6 +264,6 @@ def start(memory: str | int = "8 GiB", count: int = 1, force: bool = False) -> "
 
 
 def stop() -> None:
-    """Stop what :func:`start` started; do nothing if nothing was."""
+    """Stop what :func:`start` started, if anything."""
     while _started:
         _started.pop().__exit__(None, None, None)

@@ -1,7 +1,7 @@
 """For pytest: a fixture and an option, so that any project can test its CUDA code on a machine without a GPU.
 
-It is registered as a pytest plugin when practice-gpu is installed; PyTorch is not imported before a test, or
-the project, asks for it.
+Installing practice-gpu registers it as a pytest plugin; it imports PyTorch only when a test or the project
+needs it.
 """
 
 import argparse
@@ -29,13 +29,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Start before anything of the project is imported, which may ask whether there is a GPU."""
+    """Start before pytest imports anything of the project, which may check for a GPU."""
     _start(early_config, early_config.known_args_namespace)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker that sets the fixture's options; start, if a conftest has brought this plugin."""
+    """Register the marker that sets the fixture's options; start if a conftest has loaded this plugin."""
     config.addinivalue_line(
         "markers", 'practice_gpu(memory="8 GiB", count=1, force=False): options of the practice_gpu fixture'
     )
@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _start(config: pytest.Config, options: argparse.Namespace) -> None:
-    if not getattr(options, "practice_gpu", False):  # a conftest's plugin comes after the options were read
+    if not getattr(options, "practice_gpu", False):  # pytest has read the options before a conftest's plugin
         return
     from practice_gpu.processes.environment import settings
     from practice_gpu.sizes import check_count, parse_size
@@ -59,7 +59,7 @@ def _start(config: pytest.Config, options: argparse.Namespace) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """Say that the GPUs of this run are no GPUs."""
+    """Say that the GPUs of this run are simulated."""
     if not config.option.practice_gpu:
         return None
     count, memory = config.option.practice_gpu_count, config.option.practice_gpu_memory
@@ -68,7 +68,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Begin each test with an empty log, and with the peak of memory at what is allocated."""
+    """Begin each test with an empty log, and reset the peak of memory."""
     gpu = arrival.running()
     if gpu is not None:
         gpu.clear_events()
@@ -91,10 +91,10 @@ def pytest_runtest_makereport(
 
 @pytest.fixture
 def practice_gpu(request: pytest.FixtureRequest) -> Iterator[Union["PracticeGPU", "RealGPU"]]:
-    """A practice GPU for one test; a real GPU is used instead where there is one.
+    """A practice GPU for one test, or a real GPU where there is one.
 
-    Options go into the marker: ``@pytest.mark.practice_gpu(memory="64 MiB", count=2)``. Where a practice GPU
-    runs already, the test gets that one; it is skipped if its marker asks for another memory or count.
+    Options go into the marker: ``@pytest.mark.practice_gpu(memory="64 MiB", count=2)``. If a practice GPU
+    runs already, the test gets that one, but is skipped if its marker wants another memory or count.
     """
     from practice_gpu.interface import practice_gpu
 
@@ -102,6 +102,6 @@ def practice_gpu(request: pytest.FixtureRequest) -> Iterator[Union["PracticeGPU"
     wanted = practice_gpu(*(marker.args if marker else ()), **(marker.kwargs if marker else {}))
     running = arrival.running()
     if marker is not None and running is not None and not wanted.is_like(running):
-        pytest.skip(f"its marker asks for {wanted}, and the practice GPU that runs already is another")
+        pytest.skip(f"its marker asks for {wanted}, but the running practice GPU has other settings")
     with wanted as gpu:
         yield gpu

@@ -1,4 +1,4 @@
-"""The private parts of PyTorch that the practice GPU stands on, checked before anything is touched."""
+"""The private parts of PyTorch that the practice GPU needs, checked before it changes anything."""
 
 from importlib import import_module
 
@@ -14,10 +14,10 @@ _NEEDED = {
         torch._C._functorch.is_functorch_wrapped_tensor torch._C._functorch.get_unwrapped
     """,
     "to group an optimizer's tensors by simulated device": "torch._C._group_tensors_by_device_and_dtype",
-    "to tell operators that are made of others": "torch._C._dispatch_has_kernel_for_dispatch_key",
+    "to recognise operators that consist of others": "torch._C._dispatch_has_kernel_for_dispatch_key",
     "to look at a tensor unobserved": "torch._C._DisableTorchDispatch",
     "to copy a tensor unobserved": "torch._C.DisableTorchFunction",
-    "to run an operator that is made of others": """
+    "to run an operator that consists of others": """
         torch._C.DispatchKey torch._C._SetExcludeDispatchKeyGuard torch.ops.aten.add.Tensor._op_dk
     """,
     "to run TorchScript": "torch._C.ScriptFunction torch._C.ScriptMethod",
@@ -28,7 +28,7 @@ _NEEDED = {
     """,
     "to leave DataParallel's table of streams as it is": "torch.nn.parallel._functions._streams",
     "to find the tensors among the inputs of torch.export": "torch.utils._pytree.tree_leaves",
-    "to export without being seen": "torch.utils._python_dispatch._disable_current_modes",
+    "to export without interception": "torch.utils._python_dispatch._disable_current_modes",
     "to be called for every operator": """
         torch._C._dispatch_key_parse torch._C._dispatch_has_backend_fallback
         torch._C._dispatch_tls_set_dispatch_key_included
@@ -37,30 +37,30 @@ _NEEDED = {
         torch._C._dispatch_tls_set_dispatch_key_excluded torch._C._dispatch_keyset_full
         torch._C._dispatch_keyset_full_after torch._C._ExcludeDispatchKeyGuard torch._C.DispatchKeySet
     """,
-    "to tell what nobody is to see": "torch._C._dispatch_tls_is_dispatch_key_excluded",
+    "to recognise what nothing may intercept": "torch._C._dispatch_tls_is_dispatch_key_excluded",
     "to find where a tensor's gradient goes": """
         torch._C._ForceDispatchKeyGuard torch._C._dispatch_tls_local_include_set
     """,
     "to move a module to where a tensor is": "torch._C._nn",
-    "to leave the classes to the device, as CUDA does": "torch._C._nn.one_hot",
+    "to let the device check classes, as CUDA does": "torch._C._nn.one_hot",
     "to replay an operator on a lazy conjugate": "torch._conj",
     "to replay an operator on a lazy negative": "torch._neg_view",
-    "to leave tensors alone that have shapes only": """
+    "to ignore fake tensors": """
         torch._C._get_dispatch_mode torch._C._TorchDispatchModeKey.FAKE
     """,
     "to run what the compilers call collectives": "torch.ops.aten.add.Tensor.redispatch",
     "to know whether an operator belongs to the backward pass": "torch._C._current_graph_task_id",
-    "to know whether somebody else watches the operators": "torch._C._len_torch_dispatch_stack",
+    "to know whether another mode intercepts the operators": "torch._C._len_torch_dispatch_stack",
     "to copy a tensor that wraps others": "torch.ops.aten._to_copy",
     "to put a tensor that wraps others on a simulated device": "torch.Tensor._make_wrapper_subclass",
     "to compare the devices of gradients": "torch.autograd._engine_run_backward",
     "to run an operator without PyTorch's Python layer": "torch.ops.aten.add.Tensor._op",
     "to know an operator's arguments": "torch.ops.aten.add.Tensor._schema",
-    "to know a generator again": "torch.Generator._cdata",
+    "to recognise a generator": "torch.Generator._cdata",
     "to name the gradient of a move as CUDA does": "torch.autograd.Function._backward_cls",
     "to compare the devices of a recurrent layer": "torch._VF.lstm",
     "to find a storage in the ledger": "torch.UntypedStorage._cdata",
-    "to put the default device back": "torch._GLOBAL_DEVICE_CONTEXT",
+    "to restore the default device": "torch._GLOBAL_DEVICE_CONTEXT",
     "to leave PyTorch's table of attributes as it is": "torch.overrides.get_default_nowrap_functions",
     "to find the default device": """
         torch.overrides._get_current_function_mode_stack torch.utils._device.DeviceContext
@@ -71,11 +71,11 @@ _NEEDED = {
     "to leave in the right order": "torch.utils._python_dispatch._get_current_dispatch_mode_stack",
 }
 NAMES = {name: why for why, names in _NEEDED.items() for name in names.split()}
-"""Each with what it is for."""
+"""Names by their purpose."""
 
 
 def check() -> None:
-    """Raise an error that names every part that this PyTorch lacks, and what it is for."""
+    """Raise an error that names every part that this PyTorch lacks, and its purpose."""
     missing = [f"{name} ({why})" for name, why in NAMES.items() if not _exists(name)]
     path = native_functions_path()
     if not path.is_file():
@@ -92,7 +92,7 @@ def _exists(name: str) -> bool:
     for depth in range(len(parts) - 1, 0, -1):
         try:
             found: object = import_module(".".join(parts[:depth]))
-        except ImportError:  # not a module: look for it in the one above
+        except ImportError:  # not a module: an attribute of the one above
             continue
         for part in parts[depth:]:
             if not hasattr(found, part):

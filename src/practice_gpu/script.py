@@ -26,7 +26,7 @@ def run_script(
     path : str or Path
         The script.
     args : sequence of str
-        What it finds in ``sys.argv[1:]``.
+        Its arguments, ``sys.argv[1:]``.
     memory, count, force
         As in :class:`practice_gpu`.
     report : bool, default False
@@ -80,7 +80,7 @@ def _status(code: str | int | None) -> int:
 
 
 def _show(error: BaseException, script: str) -> None:
-    """Print a traceback that begins in the script, not in what runs it."""
+    """Print a traceback that begins in the script, without the frames that run it."""
     entry = error.__traceback__
     while entry is not None and entry.tb_frame.f_code.co_filename != script:
         entry = entry.tb_next

@@ -1,4 +1,4 @@
-"""One practice GPU from its beginning to its end: everything that is put in place for it, and taken away."""
+"""One practice GPU from beginning to end: everything that is installed for it, and removed."""
 
 import atexit
 import functools
@@ -40,9 +40,9 @@ _UNSET = object()
 
 
 class Visit:
-    """What one thread has of a practice GPU, from its first opening to its last closing.
+    """A thread's use of a practice GPU, from when it first opens one to when it last closes it.
 
-    ``undo`` puts back what was the thread's own.
+    ``undo`` restores the thread's state.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Session:
         self.is_open = False
         self.gpu = PracticeGPU(capacity, count)
         self.users = 0
-        """How often it was entered and not left yet, in all threads."""
+        """How many times it is open now, in all threads."""
         self._visits = threading.local()
         self._modes: WeakSet[Operators] = WeakSet()
         self._patches = Patches(self.gpu)
@@ -87,20 +87,20 @@ class Session:
             undo.callback(sys.meta_path.remove, imports)
             undo.callback(self._end_modes)
             Operators.of_no_thread = self._new_mode()
-            # If this is still open when Python exits, objects are finalised after what the program does then,
-            # and PyTorch could not call a mode any more: it would import something.
+            # If this is still open when Python exits, objects are finalised later, when PyTorch can no longer
+            # call a mode, for which it would have to import something.
             atexit.register(self._end_modes)
             undo.callback(atexit.unregister, self._end_modes)
             self._undo = undo.pop_all()
         self.is_open = True
 
     def close(self) -> None:
-        """Put everything back."""
+        """Restore everything."""
         self.is_open = False
         self._undo.close()
 
     def enter(self) -> Visit:
-        """Count this thread as a user, and see its operators; what it returns is for :meth:`leave`."""
+        """Count this thread as a user, and intercept its operators; pass the result to :meth:`leave`."""
         visit: Visit | None = getattr(self._visits, "current", None)
         if visit is None:
             visit = Visit()
@@ -119,7 +119,7 @@ class Session:
         return visit
 
     def leave(self, visit: Visit) -> None:
-        """Count one user less; a thread gets back what was its own with its last."""
+        """Count one user less, and restore the thread's state with its last."""
         visit.count -= 1
         self.users -= 1
         if not visit.count and visit.thread == threading.get_ident():
@@ -131,7 +131,7 @@ class Session:
         return hasattr(self._visits, "current")
 
     def _watched(self, run: Any) -> Any:
-        """Give what a thread runs an operator mode of its own, unless the thread has one."""
+        """Return `run` with an operator mode around it, unless the thread has one."""
 
         @functools.wraps(run)
         def run_with_mode(work: Any, *args: Any) -> Any:
@@ -146,7 +146,7 @@ class Session:
         return run_with_mode
 
     def _watch_thread(self) -> None:
-        """Give this thread an operator mode, late, unless it has modes of others."""
+        """Install an operator mode in this older thread, unless it has other modes."""
         theirs = [mode for mode in _get_current_dispatch_mode_stack() if not isinstance(mode, Operators)]
         if self.is_open and not theirs:
             self._open_mode()
@@ -167,7 +167,7 @@ class Session:
             mode.close()
 
     def _end_modes(self) -> None:
-        """End this thread's mode; those in other threads let everything pass, and leave when they are met."""
+        """End this thread's mode; those in other threads intercept nothing and leave at the next operator."""
         Operators.of_no_thread = None
         for each in list(self._modes):
             each.end()
@@ -176,13 +176,13 @@ class Session:
 
 
 def _fill_tables() -> None:
-    """Have PyTorch fill its tables of functions now, from its own: filled later, they would keep ours."""
+    """Make PyTorch fill its tables of functions now; later it would fill them with ours."""
     default_device._device_constructors()
     torch.overrides.get_default_nowrap_functions()
 
 
 def _restore_autocast(enabled: bool, dtype: torch.dtype) -> None:
-    """End what an ``autocast("cuda")`` that is still open has begun for the CPU."""
+    """Restore the CPU's autocast, which an ``autocast("cuda")`` that is still open has changed."""
     torch.set_autocast_enabled("cpu", enabled)
     torch.set_autocast_dtype("cpu", dtype)
 

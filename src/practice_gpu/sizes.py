@@ -1,4 +1,4 @@
-"""Amounts of memory, as a person writes them and as CUDA prints them; numbers of devices."""
+"""Amounts of memory, as users write them and as CUDA prints them; numbers of devices."""
 
 import re
 
@@ -46,7 +46,7 @@ def check_count(count: object) -> None:
 
 
 def format_size(size: int) -> str:
-    """Write bytes the way CUDA's allocator does in its messages, by ``format_size`` of its source.
+    """Format bytes as CUDA's allocator does in its messages, by ``format_size`` of its source.
 
     Examples
     --------

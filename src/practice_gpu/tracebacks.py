@@ -14,8 +14,7 @@ from practice_gpu.patching.patches import Patches
 def trim(error: BaseException) -> None:
     """Cut our frames out of the traceback of `error`, and of the errors that it came from, in place.
 
-    What lies deeper than one of our frames goes as well, as far as it is PyTorch's: it is how the
-    simulation works, not how the learner's program does.
+    PyTorch's frames below one of ours go as well: they show how the simulation works, not the user's program.
     """
     seen: set[int] = set()
     current: BaseException | None = error
@@ -36,7 +35,7 @@ def _trimmed(entry: TracebackType | None) -> TracebackType | None:
         filename = entry.tb_frame.f_code.co_filename
         if is_ours(filename):
             ours_above = True
-        elif ours_above and is_torch(filename) and not _learner_below(entries[position:]):
+        elif ours_above and is_torch(filename) and not _user_code_below(entries[position:]):
             continue
         else:
             kept.append(entry)
@@ -47,13 +46,13 @@ def _trimmed(entry: TracebackType | None) -> TracebackType | None:
     return kept[0]
 
 
-def _learner_below(entries: list[TracebackType]) -> bool:
+def _user_code_below(entries: list[TracebackType]) -> bool:
     names = [entry.tb_frame.f_code.co_filename for entry in entries]
     return any(not is_ours(name) and not is_torch(name) for name in names)
 
 
 def add_patches(patches: Patches) -> None:
-    """Plan that errors are trimmed where they are shown: by Python, a thread, a debugger, a notebook."""
+    """Plan to trim errors where they are shown: by Python, a thread, a debugger, a notebook."""
     show, show_in_thread = sys.excepthook, threading.excepthook
     init, extract = traceback.TracebackException.__init__, traceback.extract_tb
 

@@ -85,9 +85,9 @@ def test_options_of_python_are_kept(run, monkeypatch, python, kept):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "there is nothing to run; expected a script, -m module or -c code behind the options"),
+        ([], "there is nothing to run; expected a script, -m module or -c code after the options"),
         (["--report"], "there is nothing to run"),
-        (["-m"], "there is nothing behind -m"),
+        (["-m"], "there is nothing after -m"),
         (["nowhere.py"], "there is no script 'nowhere.py'"),
         (
             ["-O", "x.py"],

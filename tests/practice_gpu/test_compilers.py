@@ -136,7 +136,7 @@ def test_a_trace_that_holds_a_tensor_is_refused(two):
     def weighted(x: torch.Tensor) -> torch.Tensor:
         return x * torch.tensor([1.0, 2.0], device=x.device)
 
-    with pytest.raises(PracticeError, match=r"of a function that has a tensor of its own"):
+    with pytest.raises(PracticeError, match=r"of a function that makes its own tensor"):
         torch.jit.trace(weighted, torch.ones(2, device="cuda"))
     assert torch.jit.trace(weighted, torch.ones(2))(torch.ones(2)).tolist() == [1, 2]
 

@@ -18,21 +18,21 @@ SMALL = 2**20
 SMALL_SEGMENT = 2 * 2**20
 """A segment of the small pool (``kSmallBuffer``)."""
 MEDIUM = 10 * 2**20
-"""From here on a request has a segment of its own (``kMinLargeAlloc``)."""
+"""From this size on, a request gets its own segment (``kMinLargeAlloc``)."""
 LARGE_SEGMENT = 20 * 2**20
-"""What smaller ones of the large pool share (``large_segment_size_mb``)."""
+"""A segment that smaller requests of the large pool share (``large_segment_size_mb``)."""
 ROUND_LARGE = 2 * 2**20
-"""A segment of its own is rounded up to a multiple of this (``kRoundLarge``)."""
+"""A request's own segment is rounded up to a multiple of this (``kRoundLarge``)."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory of one simulated device, in bytes: never to be given as a real GPU's figure.
+    """Memory of one simulated device, in bytes; a real GPU's figures differ.
 
     Attributes
     ----------
     allocated, peak, reserved, capacity : int
-        Held by tensors now; the most so far; what the allocator would keep; what the device has.
+        Held by tensors now; the most so far; what the allocator would hold; what the device has.
     requests : int
         Storages allocated so far.
     """
@@ -46,9 +46,9 @@ class Memory:
 
 @dataclass
 class Pool:
-    """Memory of one device that CUDA graphs keep for themselves, in bytes: held by tensors now, and at most.
+    """Memory of one device reserved for CUDA graphs, in bytes: held by tensors now, and at most.
 
-    While it is `capturing`, tensors are put there; once it is `released`, there is no such graph any more.
+    While `capturing`, new tensors go there; once `released`, no graph uses it any more.
     """
 
     live: int = 0
@@ -58,15 +58,15 @@ class Pool:
 
     @property
     def spare(self) -> int:
-        """What no tensor holds, and nothing but those graphs may use."""
+        """Bytes that no tensor holds and only those graphs may use."""
         return 0 if self.capturing else self.peak - self.live
 
 
 class Allocator:
     """Counts the memory of one device; nothing is really allocated.
 
-    ``allowed`` bytes may be used: ``torch.cuda.set_per_process_memory_fraction`` lowers it. ``pools`` are
-    those of the CUDA graphs that there are.
+    ``allowed`` bytes may be used: ``torch.cuda.set_per_process_memory_fraction`` lowers it. ``pools`` belong
+    to the CUDA graphs that exist.
     """
 
     def __init__(self, index: int, capacity: int) -> None:
@@ -77,9 +77,7 @@ class Allocator:
         self._failures = 0
         self._freed: deque[int] = deque()
         self.give_back = self._freed.append
-        """
-        Called with bytes that are free, soon: a storage may die at any moment, also while the lock is held.
-        """
+        """Queue bytes to be freed: a storage may be freed at any moment, even while the lock is held."""
         self._lock = threading.Lock()
         self.pools: list[Pool] = []
 
@@ -112,7 +110,7 @@ class Allocator:
                 raise self._full(size)
 
     def error_if_host_full(self, error: Exception) -> RuntimeError | None:
-        """Return what CUDA would say if `error` is that the host has no memory to compute with; else None."""
+        """Return CUDA's error if `error` says that the host has no memory to compute with; else None."""
         asked = re.search(r"DefaultCPUAllocator: .* you tried to allocate (\d+) bytes", str(error))
         return None if asked is None else self._full(int(asked.group(1)))
 
@@ -130,7 +128,7 @@ class Allocator:
             self._blocks_peak = self._requests - self._given_back
 
     def statistics(self) -> dict[str, Any]:
-        """Return what ``torch.cuda.memory_stats_as_nested_dict`` does, of all pools together.
+        """Return what ``torch.cuda.memory_stats_as_nested_dict`` returns, for all pools together.
 
         The names are those of ``THCPModule_memoryStats`` in PyTorch's ``torch/csrc/cuda/Module.cpp``.
         """
@@ -151,7 +149,7 @@ class Allocator:
             }
 
     def empty_cache(self) -> None:
-        """Give back what is reserved but not allocated."""
+        """Free what is reserved but not allocated."""
         with self._lock:
             self._settle()
             self._reserved = self._allocated + self._spare()
@@ -160,7 +158,7 @@ class Allocator:
         return sum(pool.spare for pool in self.pools)
 
     def free(self) -> int:
-        """Return the bytes that nothing holds."""
+        """Return the free bytes."""
         with self._lock:
             self._settle()
             return self.capacity - self._allocated - self._spare()
@@ -175,7 +173,7 @@ class Allocator:
     def _full(self, size: int) -> RuntimeError:
         spare = self._spare()
         self._failures += 1
-        self._reserved = self._allocated + spare  # the cache is given back before the allocator gives up
+        self._reserved = self._allocated + spare  # the allocator frees its cache before it gives up
         asked = segment_size(size)  # CUDA's allocator names what it asked for, not the tensor
         return errors.out_of_memory(asked, self.index, self.capacity, self.allowed, self._allocated, spare)
 
@@ -190,7 +188,7 @@ def rounded(nbytes: int) -> int:
 
 
 def segment_size(size: int) -> int:
-    """Return the bytes that are asked of CUDA for a block of `size` bytes, if no free one is long enough."""
+    """Return the bytes that PyTorch asks CUDA for if no free block is large enough for `size` bytes."""
     if size <= SMALL:
         return SMALL_SEGMENT
     return LARGE_SEGMENT if size < MEDIUM else rounded_up(size, ROUND_LARGE)

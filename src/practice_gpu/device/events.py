@@ -21,7 +21,7 @@ TO_HOST = "device to host"
 BETWEEN = "device to device"
 WAIT = "wait"
 WIDTH = 86
-"""Columns of the report, which stands on pages and in terminals."""
+"""Columns of the report, which is shown on pages and in terminals."""
 
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _OURS = str(Path(__file__).parents[1]) + os.sep
@@ -80,19 +80,18 @@ class EventLog:
         self.debug_mode = 0
         """``torch.cuda.set_sync_debug_mode``: 0 nothing, 1 warn, 2 raise."""
         self.listener: Callable[[str, str], None] | None = None
-        """
-        Called with `kind` and `call` of every :meth:`record`, before the debug mode warns or raises, and
-        before the sums change. It runs below the learner's line.
+        """Called with `kind` and `call` of every :meth:`record`, before the debug mode warns or raises and
+        before the sums change; the user's line is on its stack.
         """
 
     def record(
         self, kind: str, call: str, nbytes: int = 0, waits: bool = True, tolerated: bool = False
     ) -> None:
-        """Note one copy or wait, as in :class:`Event`, at the learner's line that is running.
+        """Record one copy or wait, as in :class:`Event`, at the user's line that is running.
 
-        It is `tolerated` by ``torch.cuda.set_sync_debug_mode`` if the code asked for ``non_blocking``, or for
-        the wait itself. (PyTorch looks in ``c10::cuda::stream_synchronize`` and ``memcpy_and_sync``, which
-        waiting for a device or an event does not go through.)
+        ``torch.cuda.set_sync_debug_mode`` ignores it if it is `tolerated`: the code asked for
+        ``non_blocking``, or for the wait itself. (PyTorch checks in ``c10::cuda::stream_synchronize`` and
+        ``memcpy_and_sync``, which a wait for a device or an event does not call.)
         """
         if self.listener is not None:
             self.listener(kind, call)
@@ -113,7 +112,7 @@ class EventLog:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """What happened so far, in the order of each line's first time."""
+        """What happened so far, in the order in which each line first ran."""
         return tuple(Event(*key, *sums) for key, sums in self._sums.items())
 
 
@@ -143,7 +142,7 @@ def report(events: Iterable[Event]) -> str:
 
 
 def where() -> tuple[str, int]:
-    """Return file and line of the innermost frame that is no library's: the learner's line."""
+    """Return file and line of the innermost frame outside all libraries: the user's line."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not is_library(frame.f_code.co_filename):
@@ -154,7 +153,7 @@ def where() -> tuple[str, int]:
 
 @cache
 def is_library(filename: str) -> bool:
-    """Return whether a file is an installed library's, the standard library's or ours."""
+    """Return whether a file belongs to an installed library, the standard library or the practice GPU."""
     return filename.startswith(_LIBRARIES)
 
 

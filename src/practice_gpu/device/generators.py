@@ -1,4 +1,4 @@
-"""Random-number generators of the simulated devices: their own streams, not real CUDA's numbers."""
+"""Random-number generators of the simulated devices: separate streams, but not CUDA's numbers."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ _Generator = torch.Generator
 
 @contextmanager
 def in_place_of_the_hosts(generator: torch.Generator) -> Iterator[None]:
-    """While it is open, operators that take no generator draw from `generator`, not from the CPU's own."""
+    """Let operators that take no generator draw from `generator` instead of the CPU's."""
     host = torch.default_generator
     if generator is host:
         yield
@@ -30,9 +30,9 @@ def in_place_of_the_hosts(generator: torch.Generator) -> Iterator[None]:
 
 @contextmanager
 def drawing_from_the_host(gpu: PracticeGPU) -> Iterator[Callable[[], int]]:
-    """Have the devices draw the CPU's numbers; yield a function that returns how often they drew.
+    """Let the devices draw the CPU's numbers; yield a function that returns how often they drew.
 
-    So a program on a device can be compared with itself on the CPU.
+    So a program's results on a device can be compared with its results on the CPU.
     """
     draws = 0
 
@@ -50,7 +50,7 @@ def drawing_from_the_host(gpu: PracticeGPU) -> Iterator[Callable[[], int]]:
 
 
 def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
-    """Plan ``torch.Generator`` and the devices' own, which the functions of :mod:`torch.cuda` seed."""
+    """Plan ``torch.Generator`` and the devices' default generators, which :mod:`torch.cuda` seeds."""
 
     class AnyGenerator(type):
         def __call__(cls, device: Any = "cpu") -> torch.Generator:

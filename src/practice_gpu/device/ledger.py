@@ -19,16 +19,16 @@ CPU = -1
 HOST = torch.device("cpu")
 
 UNPLACED_BIT = 1
-"""Made inside a C++ operator, with nothing to say where: it takes the device of what it meets first."""
+"""Made inside a C++ operator on no known device: it takes the device of the first tensor it meets."""
 CPU_BIT = 2
 """No entry in the ledger."""
 GPU_BIT = 4
 """Bit of ``cuda:0``; ``cuda:1`` is the next, and so on."""
 
 address_of: Callable[[torch.Tensor], int] = torch._C._storage_address  # type: ignore[attr-defined]
-"""The address of a tensor's storage object; an error if it has none of its own (sparse, of torch.func).
+"""The address of a tensor's storage object; an error if it has no storage (sparse, or of torch.func).
 
-PyTorch keeps one Python object for each storage as long as it lives, so a weak reference tells when it ends.
+PyTorch keeps one Python object per storage as long as the storage lives, so a weak reference notices its end.
 """
 
 _NO_STORAGE = (RuntimeError, NotImplementedError)
@@ -47,23 +47,23 @@ class Block(weakref.ref):  # type: ignore[type-arg]
 
 
 class Observer(Protocol):
-    """What is told of every storage with memory that comes onto a device and goes."""
+    """Gets a call for every storage with memory that is allocated or freed on a device."""
 
     def born(self, block: Block) -> None:
-        """Take note of a block that has just been entered."""
+        """Note that a block was just entered."""
 
     def died(self, block: Block) -> None:
-        """Take note of a block that has just been given back; this may happen at any moment."""
+        """Note that a block was just freed; this may happen at any moment."""
 
 
 class Ledger:
     """The table of blocks, by the addresses of their storages, with an allocator for each device."""
 
     def __init__(self, count: int, capacity: int) -> None:
-        self.blocks: dict[int, Block] = {}  # others hold on to both: change them, never replace them
+        self.blocks: dict[int, Block] = {}  # others keep references to both: change them, never replace them
         self.pinned: dict[int, Block] = {}
         self.any_unplaced = False
-        """Whether there has been any tensor that nobody knew where to put."""
+        """Whether there has been a tensor on no known device."""
         self.allocators = tuple(Allocator(index, capacity) for index in range(count))
         self.used = False
         """Whether CUDA is initialised, as PyTorch calls it: after the first use."""
@@ -72,7 +72,7 @@ class Ledger:
         self._forget = self._forgetting(self.blocks)
         self._forget_pinned = self._forgetting(self.pinned)
 
-    # -- where is it?
+    # -- where a tensor is
 
     def index(self, tensor: torch.Tensor) -> int:
         """Return the number of the simulated device that `tensor` is on, or -1 for the CPU."""
@@ -80,28 +80,28 @@ class Ledger:
         return CPU if block is None else block.index
 
     def bit(self, tensor: torch.Tensor) -> int:
-        """Return the bit that stands for the place of `tensor`."""
+        """Return the bit for the device that `tensor` is on."""
         block = self._block(tensor)
         return CPU_BIT if block is None else block.bit
 
     def is_unplaced(self, tensor: torch.Tensor) -> bool:
-        """Return whether nothing has said yet where `tensor` is."""
+        """Return whether `tensor` is on no known device yet."""
         return self.bit(tensor) == UNPLACED_BIT
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:
         """Return whether `tensor` is in page-locked host memory."""
         return any(address_of(part) in self.pinned for part in dense_parts(tensor))
 
-    # -- put it there
+    # -- changes
 
     def use(self) -> None:
-        """Note that CUDA is used, or raise its error in a child that was forked after CUDA had been used."""
+        """Record that CUDA is used, or raise its error in a child forked after CUDA was used."""
         if self.is_forked():
             raise errors.forked()
         self.used, self._process = True, os.getpid()
 
     def is_forked(self) -> bool:
-        """Return whether this is a child that was forked after CUDA had been used."""
+        """Return whether this is a child forked after CUDA was used."""
         return self.used and os.getpid() != self._process
 
     def enter(self, storage: torch.UntypedStorage, address: int, index: int) -> None:
@@ -110,14 +110,16 @@ class Ledger:
             self.use()
         size = rounded(storage.nbytes())
         self.allocators[index].take(size)
-        block = self.blocks[address] = Block(storage, self._forget)  # not by _note: this is called most often
+        block = self.blocks[address] = Block(
+            storage, self._forget
+        )  # without _note, since this is called most often
         block.address, block.bit, block.index, block.size = address, GPU_BIT << index, index, size
         if size:
             for observer in self.observers:
                 observer.born(block)
 
     def place(self, tensor: torch.Tensor, index: int) -> None:
-        """Record that `tensor` is on device `index` (-1: the CPU), and take or give back its memory."""
+        """Record that `tensor` is on device `index` (-1: the CPU), and allocate or free its memory."""
         for part in dense_parts(tensor):
             self.place_storage(part.untyped_storage(), index)
 
@@ -138,14 +140,14 @@ class Ledger:
             self.enter(storage, storage._cdata, index)
 
     def measure_again(self, storage: torch.UntypedStorage) -> None:
-        """Follow a storage that was resized."""
+        """Update the entry of a storage that was resized."""
         block = self.blocks.get(storage._cdata)
         if block is not None and block.index >= 0 and block.size != rounded(storage.nbytes()):
             self._forget(block)
             self.enter(storage, storage._cdata, block.index)
 
     def mark_unplaced(self, results: Any) -> None:
-        """Record that nobody knows yet where the tensors in an operator's results are."""
+        """Record that the tensors in an operator's results are on no known device yet."""
         for tensor in tensors_in(results):
             for part in dense_parts(tensor):
                 storage = part.untyped_storage()
@@ -154,11 +156,11 @@ class Ledger:
                     self._note(self.blocks, storage, UNPLACED_BIT, CPU)
 
     def mark_pinned(self, tensor: torch.Tensor) -> None:
-        """Say that `tensor` is in page-locked host memory."""
+        """Record that `tensor` is in page-locked host memory."""
         self._note(self.pinned, tensor.untyped_storage(), CPU_BIT, CPU)
 
     def note_wrapper(self, tensor: torch.Tensor, index: int) -> None:
-        """Say that a tensor that wraps others is on device `index`, where it takes no memory of its own."""
+        """Record that a tensor that wraps others is on device `index`, where it takes no memory itself."""
         self._note(self.blocks, tensor.untyped_storage(), GPU_BIT << index, index)
 
     # -- inside
@@ -199,15 +201,15 @@ class Ledger:
 
 
 def wraps_others(kind: type) -> bool:
-    """Return whether tensors of this class wrap others, which their own ``__torch_dispatch__`` reaches."""
+    """Return whether tensors of this class wrap others, as far as its ``__torch_dispatch__`` shows."""
     plain = kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__  # type: ignore[attr-defined]
-    return not plain and not kind.__module__.startswith("torch._subclasses")  # PyTorch's tracers' own
+    return not plain and not kind.__module__.startswith("torch._subclasses")  # those of PyTorch's tracers
 
 
 def parts_of_wrapper(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Return the tensors that another wraps, such as a ``DTensor`` its own part; none of an ordinary tensor.
+    """Return the tensors that another wraps, such as the local part of a ``DTensor``; else an empty list.
 
-    Those that PyTorch makes from C++ are not in the ledger; what they wrap is.
+    Wrappers that PyTorch makes in C++ are not in the ledger; what they wrap is.
     """
     if not wraps_others(type(tensor)) or not hasattr(tensor, "__tensor_flatten__"):
         return []
@@ -217,7 +219,7 @@ def parts_of_wrapper(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 def dense_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return the tensors with storages that `tensor` is made of: itself, or parts."""
+    """Return the tensors with storages that `tensor` consists of: itself, or parts."""
     if type(tensor) not in _PLAIN and (parts := parts_of_wrapper(tensor)):
         return tuple(dense for part in parts for dense in dense_parts(part))
     layout = tensor.layout

@@ -1,4 +1,4 @@
-"""Streams and events: everything runs at once and in order, so they only keep books."""
+"""Streams and events: operators run immediately and in order, so there is little to do."""
 
 import time
 from typing import Any
@@ -26,20 +26,20 @@ class PracticeStream:
         self.device_type = 1  # DeviceType.CUDA
 
     native_handle = property(refuse("torch.cuda.Stream.native_handle"))
-    _as_parameter_ = property(refuse("the handing of a stream to another library"))
-    __cuda_stream__ = refuse("the handing of a stream to another library")
+    _as_parameter_ = property(refuse("handing a stream to another library"))
+    __cuda_stream__ = refuse("handing a stream to another library")
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        """Return the least and the greatest priority; they change nothing."""
+        """Return the lowest and the highest priority; they have no effect."""
         return 0, -1
 
     def synchronize(self) -> None:
-        """Wait: there is nothing to wait for, but the log notes it."""
+        """Log a wait; there is nothing to wait for."""
         self.gpu.record(WAIT, "Stream.synchronize()")
 
     def query(self) -> bool:
-        """Return whether all work is done: it is."""
+        """Return True: all work is done."""
         if self.is_capturing() and self.gpu.capture is not None:
             self.gpu.capture.refuse_wait()
         return True
@@ -49,11 +49,11 @@ class PracticeStream:
         return self.gpu.capture is not None and self in self.gpu.capture.streams
 
     def wait_event(self, event: Any) -> None:
-        """Order this stream after an event: it is. After an event of a capture, it is captured as well."""
+        """Do nothing, but join a capture if the event belongs to one."""
         self._join(event.captured)
 
     def wait_stream(self, stream: Any) -> None:
-        """Order this stream after another: it is. After one that is captured, it is captured as well."""
+        """Do nothing, but join a capture if the other stream belongs to one."""
         self._join(stream.is_capturing())
 
     def _join(self, captured: bool) -> None:
@@ -75,7 +75,7 @@ class PracticeStream:
         self.gpu.current, self.gpu.streams[self.device.index] = self._before.pop()
 
     def make_current(self) -> None:
-        """Make it the current stream of its device, and that the current device."""
+        """Make this the current stream of its device, and that device the current one."""
         self.gpu.streams[self.device.index] = self
         self.gpu.current = self.device.index
 
@@ -84,7 +84,7 @@ class PracticeStream:
 
 
 class PracticeEvent:
-    """A moment: it measures the CPU's time, which says nothing about a GPU's."""
+    """A point in the CPU's time, which says nothing about a GPU's."""
 
     gpu: PracticeGPU
 
@@ -100,31 +100,31 @@ class PracticeEvent:
 
     ipc_handle = refuse("torch.cuda.Event.ipc_handle")
     from_ipc_handle = staticmethod(refuse("torch.cuda.Event.from_ipc_handle"))
-    _as_parameter_ = property(refuse("the handing of an event to another library"))
+    _as_parameter_ = property(refuse("handing an event to another library"))
 
     def record(self, stream: Any = None) -> None:
-        """Note the present moment."""
+        """Record the present time."""
         stream = torch.cuda.current_stream() if stream is None else stream
         self.captured = stream.is_capturing() and not self.external
         self.moment = time.perf_counter()
 
     def wait(self, stream: Any = None) -> None:
-        """Order a stream after this event: it is."""
+        """Do nothing, but let the stream join a capture if this event belongs to one."""
         waiting: Any = torch.cuda.current_stream() if stream is None else stream
         waiting.wait_event(self)
 
     def query(self) -> bool:
-        """Return whether the event has happened: it has."""
+        """Return True: the event has happened."""
         self._require_moment()
         return True
 
     def synchronize(self) -> None:
-        """Wait: there is nothing to wait for, but the log notes it."""
+        """Log a wait; there is nothing to wait for."""
         self._require_moment()
         self.gpu.record(WAIT, "Event.synchronize()", tolerated=True)
 
     def _require_moment(self) -> None:
-        """Raise CUDA's error if the host may not ask when this event happens."""
+        """Raise CUDA's error if the host may not query this event."""
         capture = self.gpu.capture_here()
         if capture is not None:
             capture.refuse_wait()
@@ -132,7 +132,7 @@ class PracticeEvent:
             raise errors.captured_event()
 
     def elapsed_time(self, end_event: "PracticeEvent") -> float:
-        """Return milliseconds of the CPU's time from this event to another."""
+        """Return the milliseconds of CPU time from this event to another."""
         if not (self.enable_timing and end_event.enable_timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if self.moment is None or end_event.moment is None:

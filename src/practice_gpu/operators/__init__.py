@@ -1,1 +1,1 @@
-"""Every ATen operator: how it comes here, where it runs, and what CUDA refuses."""
+"""Every ATen operator: how it is intercepted, where it runs, and what CUDA refuses."""

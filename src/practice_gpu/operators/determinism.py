@@ -1,8 +1,7 @@
-"""``torch.use_deterministic_algorithms(True)``: the operators that CUDA then refuses, or warns of.
+"""``torch.use_deterministic_algorithms(True)``: the operators that CUDA then refuses, or warns about.
 
-PyTorch's own Python code keeps away from some of them (``F.interpolate``, ``F.pad``), which is as true here.
-The kernels and their names are those of a CUDA build of PyTorch 2.15, which ``stand_in.py`` has asked, a
-program beside the tests.
+PyTorch's Python code avoids some of them (``F.interpolate``, ``F.pad``), on the practice GPU as on a real
+one. The kernels and their names come from a CUDA build of PyTorch 2.15, by the tests' ``stand_in.py``.
 """
 
 import os
@@ -20,7 +19,7 @@ Check = Callable[[Sequence[Any], Mapping[str, Any]], None]
 """Called with the arguments of an operator that is about to run on a device."""
 
 CUBLAS_IS_ASKED = "CUBLAS_WORKSPACE_CONFIG" in (torch.use_deterministic_algorithms.__doc__ or "")
-"""PyTorch asks how cuBLAS is set up: before version 2.10, and its documentation says so."""
+"""Whether PyTorch checks how cuBLAS is configured: before 2.10, and its documentation says so."""
 
 _KERNELS = {
     "_adaptive_avg_pool2d_backward": "adaptive_avg_pool2d_backward_cuda",
@@ -57,7 +56,7 @@ _KERNELS = {
     "upsample_linear1d_backward": "upsample_linear1d_backward_out_cuda",
     "upsample_trilinear3d_backward": "upsample_trilinear3d_backward_out_cuda",
 }
-"""What CUDA names, by operator, or by operator and overload. (``max_unpool2d`` the CPU refuses, too.)"""
+"""The kernel that CUDA names, by operator (and overload); the CPU itself refuses ``max_unpool2d``."""
 
 _UNLESS: dict[str, Callable[[Sequence[Any], Mapping[str, Any]], bool]] = {
     "_embedding_bag_backward": lambda args, _: args[8] != 2,  # mode="max"
@@ -65,15 +64,15 @@ _UNLESS: dict[str, Callable[[Sequence[Any], Mapping[str, Any]], bool]] = {
     "bincount": lambda args, _: len(args) < 2 or args[1] is None,  # weights
     "histc": lambda args, _: not args[0].is_floating_point(),
     "nll_loss2d_forward": lambda args, _: args[3] == 0,  # reduction="none"
-    "put": lambda args, _: len(args) < 4 or not args[3],  # accumulate=False: then the CPU says it
+    "put": lambda args, _: len(args) < 4 or not args[3],  # accumulate=False: the CPU refuses that, too
     "scatter.reduce": lambda args, named: named["reduce"] == "add" and args[0].is_floating_point(),
     "scatter_reduce": lambda args, _: args[4] != "prod",
 }
-"""When they are deterministic all the same."""
+"""When they are deterministic nevertheless."""
 
 
 def check_of(name: str, overload: str) -> Check | None:
-    """Return what to call before an operator runs on a device, or None if that is always deterministic."""
+    """Return the check to call before an operator runs on a device, or None if it is always deterministic."""
     name = name.removesuffix("_")
     if CUBLAS_IS_ASKED and name in cublas.OPERATORS:
         return _ask_cublas
@@ -91,7 +90,7 @@ def check_of(name: str, overload: str) -> Check | None:
 
 
 def _is_cudnns(name: str, args: Sequence[Any]) -> bool:
-    """Return whether cuDNN samples: two dimensions, bilinear, zeros outside, aligned corners."""
+    """Return whether cuDNN does it: two dimensions, bilinear, zeros outside, aligned corners."""
     return name == "grid_sampler_2d_backward" and tuple(args[3:6]) == (0, 0, True) and args[1].size(1) <= 1024
 
 

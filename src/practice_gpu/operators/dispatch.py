@@ -1,9 +1,9 @@
-"""Intercepts every ATen operator, also in backward and in the optimizer.
+"""Intercepts every ATen operator, also in the backward pass and in the optimizer.
 
 It finds where the tensors are, lets the CPU compute, and enters the results in the ledger. This runs for
-every operator of a training loop, hence a fast path: :meth:`Operators.see` does the operators that only
-compute, with all their tensors on one device. The slow path, :func:`_slow_path`, does the others: mixed
-devices, copies, waits, random numbers, results made of no tensor, …
+every operator of a training loop, hence a fast path: :meth:`Operators.see` handles operators that only
+compute, with all their tensors on one device. The slow path, :func:`_slow_path`, handles the others: mixed
+devices, copies, waits, random numbers, results made from no tensor, …
 """
 
 import functools
@@ -59,15 +59,15 @@ _ASSERTED = re.compile(
     r"|Number of elements of source < number of ones in mask"
     r"|Expected Tensor with single nonzero value|Class values must be (non-negative|smaller)"
 )
-"""What the CPU says of values that CUDA's kernels meet with a ``CUDA_KERNEL_ASSERT``."""
+"""What the CPU says about values that fail a ``CUDA_KERNEL_ASSERT`` in CUDA's kernels."""
 _TWO_DTYPES = "expected m1 and m2 to"
-"""How the CPU begins to say that matrices of two dtypes are multiplied; CUDA calls them mat1 and mat2."""
+"""How the CPU's error about matrices of two dtypes begins; CUDA calls them mat1 and mat2."""
 _UNCHECKED = {
-    "ZeroDivisionError": "integers are divided by zero, for which CUDA has no error and gives any value",
+    "ZeroDivisionError": "integers are divided by zero, for which CUDA has no error and an arbitrary result",
     "argument #2 'target' is out of range": "a target is out of range, which CUDA does not check here",
-    "offsets[0] has to be 0": "offsets[0] is not 0, which CUDA takes for 0 without a word",
+    "offsets[0] has to be 0": "offsets[0] is not 0, which CUDA silently takes for 0",
 }
-"""How errors of the CPU begin for which CUDA has none, and what to say of it."""
+"""How errors of the CPU begin that CUDA does not raise, and what is wrong then."""
 
 
 class Operators(TorchDispatchMode):
@@ -75,13 +75,13 @@ class Operators(TorchDispatchMode):
 
     ``asleep``, ``placement`` and ``alone`` are those of :class:`practice_gpu.device.gpu.OperatorMode`.
 
-    As long as no other mode is open in the thread, the operators come by a dispatch key (see
-    :mod:`practice_gpu.patching.keys`), at half the cost. While one is, this one is on PyTorch's stack
-    of modes, below the others: they see an operator first, and its result when it is in the ledger.
+    As long as no other mode is open in the thread, a dispatch key intercepts the operators (see
+    :mod:`practice_gpu.patching.keys`), at half the cost. While another is open, this one is on PyTorch's
+    stack of modes, below the others: they see an operator first, and its result when it is in the ledger.
     """
 
     of_no_thread: "Operators | None" = None
-    """For PyTorch's own threads, in which autograd does others' work."""
+    """For PyTorch's threads, in which autograd runs work of other threads."""
 
     def __init__(self, gpu: PracticeGPU) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -90,20 +90,20 @@ class Operators(TorchDispatchMode):
         self._ended = False
         self.placement: int | None = None
         self._opened_by_key = False
-        self._others = 0  # modes that were opened since in this thread
+        self._others = 0  # modes opened later in this thread
         self._blocks = gpu.ledger.blocks
         self._enter_storage = gpu.ledger.enter
-        # a sum of bits that stands for one device, and the number of that device
+        # by the sum of bits for a single device: the number of that device
         self._one_device = {GPU_BIT << index: index for index in range(gpu.count)}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # or PyTorch wraps __torch_dispatch__ in a slow layer of its compiler
 
-    # -- how operators come here
+    # -- how operators are intercepted
 
     def open(self) -> None:
-        """Begin to see the operators of this thread."""
+        """Begin to intercept the operators of this thread."""
         _IN_THREAD.mode = self
         keys.install(_see)
         self._opened_by_key = keys.KEY is not None and not torch._C._len_torch_dispatch_stack()
@@ -113,11 +113,11 @@ class Operators(TorchDispatchMode):
             self.__enter__()  # type: ignore[no-untyped-call]
 
     def end(self) -> None:
-        """Let everything pass from now on."""
+        """Intercept nothing from now on."""
         self.asleep = self._ended = True
 
     def close(self) -> None:
-        """Let everything pass from now on, and leave, if this is its thread and no other mode is open."""
+        """Intercept nothing from now on, and leave if this is the mode's thread and no other mode is open."""
         self.end()
         if self._opened_by_key and not self._others:
             self._leave()
@@ -133,18 +133,18 @@ class Operators(TorchDispatchMode):
 
     @property
     def alone(self) -> bool:
-        """Whether no other mode watches this thread's operators."""
+        """Whether no other mode intercepts this thread's operators."""
         return torch._C._len_torch_dispatch_stack() == (0 if self._opened_by_key else 1)
 
     def make_room(self) -> None:
-        """Go below another mode that is about to be opened in this thread."""
+        """Move onto the stack of modes, below another mode that is about to be opened in this thread."""
         if self._opened_by_key and not self._others:
             keys.include(False)
             self.__enter__()  # type: ignore[no-untyped-call]
         self._others += 1
 
     def come_back(self) -> None:
-        """Take the quick way again when the last of the other modes has been closed."""
+        """Use the dispatch key again when the last of the other modes has been closed."""
         self._others -= 1
         if self._opened_by_key and not self._others:
             self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
@@ -154,10 +154,10 @@ class Operators(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if types and any(map(wraps_others, types)):
-            return NotImplemented  # the tensors that they wrap will come back here
+            return NotImplemented  # the operators on the tensors that they wrap will come here
         return self.see(func, args, kwargs)
 
-    # -- what is done with them
+    # -- what happens to them
 
     def see(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
         """Compute an operator as the device would."""
@@ -175,12 +175,12 @@ class Operators(TorchDispatchMode):
                 places = CPU_BIT if block is None else block.bit
             else:
                 places = self._places(facts, args)
-        except (RuntimeError, NotImplementedError, TypeError):  # a tensor without a storage of its own
+        except (RuntimeError, NotImplementedError, TypeError):  # a tensor without a storage
             return _slow_path(self, Call(func, facts, args, kwargs or {}))
         kwargs = kwargs or _NO_KWARGS
         if kwargs and not facts.indifferent and not _leaves_place_alone(facts, kwargs, places):
             return _slow_path(self, Call(func, facts, args, kwargs))
-        if places == CPU_BIT or not (places or facts.fresh):  # all on the CPU, or no tensor in or out
+        if places == CPU_BIT or not (places or facts.fresh):  # all on the CPU, or no tensors at all
             return facts.call(*args, **kwargs)
         home = self._one_device.get(places)  # None: not on exactly one
         if facts.reads and home is not None:
@@ -205,7 +205,7 @@ class Operators(TorchDispatchMode):
         return result
 
     def _places(self, facts: Facts, args: Sequence[Any]) -> int:
-        """Return where the positional tensors are, as a sum of bits."""
+        """Return where the positional tensors are, as bits."""
         blocks, given, places = self._blocks, len(args), 0
         for position in facts.tensors:
             if position >= given:
@@ -258,7 +258,7 @@ def _exit(gpu: PracticeGPU, original: Handler, other: TorchDispatchMode, *except
 
 
 def _leaves_place_alone(facts: Facts, kwargs: dict[str, Any], places: int) -> bool:
-    """Return whether keywords say nothing of where a result is to be, or where random numbers come from."""
+    """Return whether the keywords decide neither a result's device nor the source of random numbers."""
     device = kwargs.get("device")
     if facts.keywords or facts.generator:
         return False
@@ -266,14 +266,14 @@ def _leaves_place_alone(facts: Facts, kwargs: dict[str, Any], places: int) -> bo
 
 
 def facts_of(func: Any) -> Facts:
-    """Return the facts of an operator, worked out the first time."""
+    """Return the facts of an operator, cached after the first time."""
     facts = _FACTS.get(id(func))
     if facts is None:
         facts = _FACTS[id(func)] = Facts(func)
     return facts
 
 
-# -- the slow paths
+# -- the slow path
 
 
 @dataclass(slots=True)
@@ -286,7 +286,7 @@ class Call:
     kwargs: dict[str, Any]
 
     def __call__(self) -> Any:
-        """Compute, on the CPU."""
+        """Compute it on the CPU."""
         return self.func(*self.args, **self.kwargs)
 
     def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -302,7 +302,7 @@ class Call:
             yield tensor
 
     def operands(self, ledger: Ledger) -> list[Operand]:
-        """Return the tensors with their places, ``out=`` first, without those that could be anywhere."""
+        """Return the tensors on known devices, ``out=`` first."""
         known = [
             Operand(name, tensor, ledger.index(tensor))
             for name, tensor in self.named_tensors()
@@ -312,7 +312,7 @@ class Call:
 
 
 def _collective(mode: Operators, call: Call) -> Any:
-    """Send something from process to process; the collectives that compilers call are made of c10d's."""
+    """Run a collective operator; those that compilers call consist of c10d's."""
     if call.func.namespace != "c10d":
         with mode, process_groups.functional(mode.gpu, call.func, call.args) as args:
             return call.func.redispatch(_CPU_ALONE, *args, **call.kwargs)
@@ -320,12 +320,12 @@ def _collective(mode: Operators, call: Call) -> Any:
 
 
 def _slow_path(mode: Operators, call: Call) -> Any:
-    """Do with one operator what CUDA would: refuse it, or compute and enter the results in the ledger."""
+    """Treat one operator as CUDA would: refuse it, or compute it and enter the results in the ledger."""
     gpu, facts = mode.gpu, call.facts
     if keys.only_shapes():
         return call()
     places = 0
-    for tensor in call.tensors():  # those in keywords, and inside others, too
+    for tensor in call.tensors():  # also those in keywords, and inside others
         places |= gpu.ledger.bit(tensor)
     if not places and not facts.fresh:
         return call()
@@ -354,12 +354,12 @@ def _slow_path(mode: Operators, call: Call) -> Any:
 
 
 def _home(mode: Operators, call: Call, places: int) -> int:
-    """Return the device on which the operator runs and its results are, or raise as CUDA does."""
+    """Return the device of the operator and its results, or raise CUDA's error."""
     device = call.kwargs.get("device")
     if device is not None and device.type != "cpu":
         return mode.gpu.index_of(device)
     if mode.placement is not None and (not places or "device" in call.kwargs):
-        return mode.placement  # where the factory function that calls this operator was told
+        return mode.placement  # as the factory function that calls this operator was asked
     known = places & ~UNPLACED_BIT
     if known in (0, CPU_BIT):
         return CPU
@@ -371,11 +371,11 @@ def _home(mode: Operators, call: Call, places: int) -> int:
 
 
 def _in_parts(mode: Operators, call: Call, key: Any) -> Any:
-    """Run an operator as the others that it is made of, each of which comes back to the mode."""
+    """Run an operator as the others that it consists of, each of which the mode intercepts."""
     unresolved = torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative
     excluded = [torch._C._SetExcludeDispatchKeyGuard(unresolved_key, False) for unresolved_key in unresolved]
-    # in an operator's kernel the dispatch key is switched off: the mode sees the parts
-    with mode, excluded[0], excluded[1]:  # inside a mode nothing resolves lazy conjugates, unless asked to
+    # in an operator's kernel the dispatch key is off: the mode intercepts the parts
+    with mode, excluded[0], excluded[1]:  # or nothing would resolve lazy conjugates inside a mode
         result = call.func._op_dk(key, *call.args, **call.kwargs)
     if call.facts.name == "_pack_padded_sequence":
         mode.gpu.ledger.place(result[1], CPU)  # the batch sizes stay on the host
@@ -398,7 +398,7 @@ def _compute(gpu: PracticeGPU, call: Call, home: int) -> Any:
 
 
 def _compute_or_reword(gpu: PracticeGPU, call: Call, error: Exception, home: int) -> Any:
-    """Return what a device computes and the CPU cannot, or raise what CUDA says."""
+    """Return what a device can compute and the CPU cannot, or raise CUDA's error."""
     on_device = as_on_device(gpu, error, home)
     first = next(call.tensors(), None)
     if on_device is None and first is not None and "not implemented for" in str(error):
@@ -417,7 +417,7 @@ def _compute_or_reword(gpu: PracticeGPU, call: Call, error: Exception, home: int
 
 
 def as_on_device(gpu: PracticeGPU, error: Exception, home: int) -> RuntimeError | None:
-    """Return what CUDA says where the CPU says `error`, or None if that is the same."""
+    """Return CUDA's error where the CPU raises `error`, or None if it is the same."""
     text = str(error)
     if _ASSERTED.match(text):
         return errors.device_assert()
@@ -428,9 +428,9 @@ def as_on_device(gpu: PracticeGPU, error: Exception, home: int) -> RuntimeError 
 
 
 def _asked_for(call: Call) -> bool:
-    """Return whether a program itself makes a tensor, on the CPU: ``torch.Tensor(4, 1)`` has no handler.
+    """Return whether the program itself makes a tensor on the CPU: ``torch.Tensor(4, 1)`` has no handler.
 
-    Otherwise PyTorch makes it in passing, as a quantile its threshold: it belongs to the others.
+    Otherwise PyTorch makes it as a by-product, such as the threshold of a quantile: it joins the others.
     """
     if call.facts.name != "empty" or not call.args[0]:
         return False
@@ -438,14 +438,14 @@ def _asked_for(call: Call) -> bool:
 
 
 def _sums_gradients(call: Call) -> bool:
-    """Return whether autograd adds up gradients without dimensions, which it moves to their tensor."""
+    """Return whether autograd adds gradients without dimensions, which it moves to their tensor's device."""
     if call.facts.name != "add_" or torch._C._current_graph_task_id() < 0 or torch.is_grad_enabled():
         return False
     return not any(tensor.dim() for tensor in call.tensors()) and not _by_program()
 
 
 def _by_program() -> bool:
-    """Return whether it is a line of a program that calls the operator, not one of PyTorch's."""
+    """Return whether a line of the program calls the operator, not a line of PyTorch."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename in (__file__, keys.__file__):
         frame = frame.f_back
@@ -454,16 +454,16 @@ def _by_program() -> bool:
 
 
 def _place_unplaced(gpu: PracticeGPU, call: Call, home: int) -> None:
-    """Put the tensors that could be anywhere where the others are."""
+    """Put the tensors on no known device where the others are."""
     for tensor in call.tensors():
         if gpu.ledger.is_unplaced(tensor):
             gpu.ledger.place(tensor, home)
 
 
 def _take_gradients_back(gpu: PracticeGPU, call: Call, home: int) -> None:
-    """Have the gradients of tensors without dimensions that joined others moved to where those tensors are.
+    """Have autograd move the gradients of tensors without dimensions that joined others to their tensors.
 
-    As ``validate_outputs`` does in PyTorch's ``torch/csrc/autograd/engine.cpp``, which sees the true devices.
+    ``validate_outputs`` in PyTorch's ``torch/csrc/autograd/engine.cpp`` does that by the true devices.
     """
     for tensor in call.tensors():
         if tensor.requires_grad and not tensor.dim() and gpu.ledger.index(tensor) != home:
@@ -482,7 +482,7 @@ def _taken_back(gpu: PracticeGPU, home: int, number: int, gradients: tuple[Any, 
 
 
 def _log(gpu: PracticeGPU, call: Call, home: int) -> None:
-    """Note copies between devices, and what makes the host wait."""
+    """Log copies between devices, and what makes the host wait."""
     facts, args = call.facts, call.args
     if facts.moves:
         targets, sources = (value if isinstance(value, list | tuple) else [value] for value in args[:2])
@@ -505,7 +505,7 @@ def _has_mask(indices: Sequence[Any]) -> bool:
 
 
 def _on_host(gpu: PracticeGPU, call: Call, home: int) -> Call:
-    """Return the call as the CPU can compute it: with the CPU's device, and a generator."""
+    """Return the call as the CPU can compute it: on the CPU, and with the device's generator."""
     kwargs = call.kwargs
     device = kwargs.get("device")
     if device is not None and device.type == "cuda":
@@ -518,12 +518,12 @@ def _on_host(gpu: PracticeGPU, call: Call, home: int) -> Call:
 
 
 def _require_memory(gpu: PracticeGPU, call: Call, home: int) -> None:
-    """Raise CUDA's out-of-memory error before the host's memory is filled with what does not fit."""
+    """Raise CUDA's out-of-memory error before something too large fills the host's memory."""
     kwargs = {**call.kwargs, "device": _META}
     if "generator" in kwargs:
         kwargs["generator"] = None
     try:
         nbytes = replace(call, kwargs=kwargs)().nbytes
-    except Exception:  # it is sparse, or cannot be asked for its size without being computed
+    except Exception:  # it is sparse, or its size is not known before it is computed
         return
     gpu.ledger.allocators[home].require(nbytes)

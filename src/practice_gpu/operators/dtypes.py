@@ -1,7 +1,7 @@
-"""Types of numbers that CUDA's kernels refuse and the CPU's do not, and the other way round.
+"""Dtypes that CUDA's kernels refuse and the CPU's do not, and the other way round.
 
-What CUDA refuses, and in which words, stands in ``dtypes.json``: a program beside the tests, ``stand_in.py``,
-has asked a CUDA build of PyTorch itself, for every operator of PyTorch's database. No text there is invented.
+``dtypes.json`` has what CUDA refuses, with its messages: the tests' ``stand_in.py`` got them from a CUDA
+build of PyTorch, for every operator of PyTorch's database. No text there is invented.
 """
 
 import json
@@ -21,18 +21,18 @@ Texts = dict[torch.dtype, str]
 _FILE = Path(__file__).with_suffix(".json")
 _SMALL = dict.fromkeys((torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64), torch.float64)
 _WIDER = {"abs": {torch.bool: torch.uint8}, "trace": {torch.bool: torch.uint8}, "histc": _SMALL}
-"""What the CPU computes in another type, by operator, because it has no kernel that CUDA has."""
+"""The dtypes in which the CPU computes operators for which it lacks a kernel that CUDA has."""
 _HALF = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
-"""The same, of every operator."""
+"""The same, for every other operator."""
 
 
 def refused(name: str) -> Texts:
-    """Return CUDA's texts about types that the CPU has a kernel for, by an operator's first tensor."""
+    """Return CUDA's messages about dtypes that the CPU has a kernel for, by the dtype of the first tensor."""
     return _table()["refused"].get(name.removesuffix("_"), {})
 
 
 def check_of(func: Any, name: str, overload: str) -> Check | None:
-    """Return what to call before an operator runs on a device, or None if CUDA does all that the CPU does."""
+    """Return the check to call before an operator runs on a device, or None if CUDA refuses nothing."""
     if name in _file()["absent"]:
 
         def refuse(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -55,10 +55,10 @@ def check_of(func: Any, name: str, overload: str) -> Check | None:
 def _check(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     name = func._schema.name.removeprefix("aten::")
     text = refused(name).get(args[0].dtype)
-    if name.startswith("scatter_reduce") and args[4] in ("sum", "mean"):  # kernels of their own
+    if name.startswith("scatter_reduce") and args[4] in ("sum", "mean"):  # these have separate kernels
         return
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
-    if text and all(tensor.numel() for tensor in tensors):  # of nothing nothing is computed
+    if text and all(tensor.numel() for tensor in tensors):  # without elements, no kernel runs
         _raise_before(func, args, kwargs)
         raise as_error(text)
 
@@ -72,24 +72,24 @@ def _check_convolution(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
 
 
 def _raise_before(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise what PyTorch says of sizes and types that do not fit together, before it looks for a kernel."""
+    """Raise PyTorch's error about sizes or dtypes that do not match, since it comes before CUDA's."""
     args, kwargs = tree_map_only(torch.Tensor, torch.ops.aten.clone.default, (args, kwargs))
     func(*args, **kwargs)  # on the CPU, which has a kernel
 
 
 def as_error(text: str) -> RuntimeError:
-    """Return the exception that PyTorch raises with such a text."""
+    """Return the exception that PyTorch raises with this message."""
     return NotImplementedError(text) if "not implemented for" in text else RuntimeError(text)
 
 
 def reworded(name: str, dtype: torch.dtype) -> RuntimeError | None:
-    """Return what CUDA says of a type that neither it nor the CPU has a kernel for; None if not known."""
+    """Return CUDA's error for a dtype that neither it nor the CPU has a kernel for; None if unknown."""
     text = _table()["reworded"].get(name.removesuffix("_"), {}).get(dtype)
     return as_error(text) if text else None
 
 
 def wider(name: str, dtype: torch.dtype) -> torch.dtype | None:
-    """Return the type in which to compute an operator that the CPU has no kernel for, and CUDA has."""
+    """Return the dtype in which to compute an operator for which CUDA has a kernel and the CPU has none."""
     name = name.removesuffix("_")
     if dtype in refused(name) or dtype in _table()["reworded"].get(name, {}):
         return None
@@ -104,9 +104,9 @@ def compute_in(
     kwargs: Mapping[str, Any],
     written: Sequence[torch.Tensor],
 ) -> Any:
-    """Compute an operator on `narrow` tensors in the type `wide`; its results come back in `narrow`.
+    """Compute an operator on `narrow` tensors in the dtype `wide`; return its results in `narrow`.
 
-    `written` are those of its arguments that it writes to.
+    `written` are the arguments that it writes to.
     """
     pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
 
@@ -131,7 +131,7 @@ def compute_in(
 
 
 def compute_with_out_dtype(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Multiply matrices with ``out_dtype=``, which only CUDA has: here in that type from the beginning."""
+    """Multiply matrices with ``out_dtype=``, which only CUDA has: here all is computed in that dtype."""
     to = next(arg for arg in args if isinstance(arg, torch.dtype))
     operators = getattr(torch.ops.aten, func._schema.name.removeprefix("aten::"))
     same = getattr(operators, "out" if "out" in kwargs else "default")
@@ -147,7 +147,7 @@ def _file() -> Any:
 
 @lru_cache(maxsize=1)
 def _table() -> dict[str, dict[str, Texts]]:
-    """Return the texts by operator and type; in the file, ``{}`` stands for the type's name."""
+    """Return the messages by operator and dtype; in the file, ``{}`` is replaced by the dtype's name."""
     return {
         kind: {name: _texts(texts) for name, texts in _file()[kind].items()}
         for kind in ("refused", "reworded")

@@ -1,4 +1,4 @@
-"""What the practice GPU must know about an ATen operator, worked out once for each."""
+"""What the practice GPU needs to know about an ATen operator, derived once for each."""
 
 import re
 from functools import cache, lru_cache
@@ -14,7 +14,7 @@ _WAITING = """
     nonzero masked_select _unique _unique2 unique_dim unique_consecutive unique_dim_consecutive equal bincount
     repeat_interleave
 """
-"""Operators whose result's size or value the host needs, so that it waits (``_local_scalar_dense`` apart)."""
+"""Operators whose result's size or value the host waits for, besides ``_local_scalar_dense``."""
 
 
 class Facts:
@@ -33,7 +33,7 @@ class Facts:
     keywords : tuple of str
         Names of the keyword-only arguments that are tensors or lists of them.
     indifferent : bool
-        Its keywords have nothing to do with where tensors are.
+        Its keywords do not affect where tensors are.
     named : tuple of (int, str)
         Position and name of all of these, in the order of the schema.
     fresh : bool
@@ -43,14 +43,14 @@ class Facts:
     unary : bool
         Its first argument is a tensor, and the only one.
     plain : bool
-        It is not composite and no generator, not seeded, and it does not resize, read, wait or move; no
-        argument of it belongs on the host.
+        It is not composite, draws no random numbers, does not resize, read, wait or move, and needs none of
+        its arguments on the host.
     collective : bool
-        It sends tensors from process to process.
+        It sends tensors between processes.
     composite : bool
-        It is made of other operators alone, and comes here whole only where autograd is off (in inference
-        mode). A few have a kernel besides, which rounds differently than the others together:
-        ``silu_backward``.
+        It consists of other operators, and is intercepted as a whole only where autograd is off (in inference
+        mode). A few also have a kernel, which rounds differently, such as ``silu_backward``; these are not
+        composite.
     resizes : bool
         It may change the size of an argument's storage.
     generator : bool
@@ -58,9 +58,9 @@ class Facts:
     seeded : bool
         It draws random numbers, and takes no generator.
     host : bool
-        It wants one of its arguments on the host although the others are on a device.
+        It needs one of its arguments on the host although the others are on a device.
     reads : bool
-        It is how the host reads one element.
+        With it the host reads one element.
     waits : bool
         The host waits for its result.
     moves : bool
@@ -68,8 +68,8 @@ class Facts:
     written : frozenset of str
         Names of the arguments that it writes to.
     checks : tuple of callable
-        What to call with the arguments before it runs on a device: CUDA may refuse it, or prepare for it.
-        Mostly nothing.
+        Functions to call with the arguments before it runs on a device: CUDA may refuse it, or prepare for
+        it. Mostly none.
     """
 
     def __init__(self, func: Any) -> None:
@@ -123,17 +123,17 @@ class Facts:
 
 
 _WRITTEN_UNSAID = {"running_mean", "running_var"}
-"""Written to by batch normalisation, whose schema does not say so."""
+"""Arguments that batch normalisation writes to although its schema does not say so."""
 _TENSOR = frozenset({"Tensor", "Optional[Tensor]"})
 _LIST = frozenset({"List[Tensor]", "List[Optional[Tensor]]", "Optional[List[Tensor]]"})
 
 
 @cache
 def device_check(name: str, overload: str) -> tuple[str, str]:
-    """Return how CUDA checks an operator's devices, and the name that its message gives to the method.
+    """Return how CUDA checks an operator's devices, and the method's name in its message.
 
-    ``"generated"``: by the check that torchgen writes in front of the CUDA kernel, out of
-    ``native_functions.yaml``, which every PyTorch wheel carries; ``"iterator"``: there is none, and
+    ``"generated"``: by the check that torchgen generates before the CUDA kernel from
+    ``native_functions.yaml``, which every PyTorch wheel contains; ``"iterator"``: there is none, and
     TensorIterator checks; ``"none"``: the operator has no CUDA kernel.
     """
     entry = _native_functions().get(f"{name}.{overload}" if overload else name)

@@ -1,4 +1,4 @@
-"""CUDA's same-device rules, asked only when an operator really mixes devices."""
+"""CUDA's same-device rules, needed only when an operator really mixes devices."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from practice_gpu.device.ledger import CPU
 from practice_gpu.operators.facts import Facts, device_check
 
 COMPOSITE = -2
-"""Answer of :func:`home`: made of other operators, which are to be asked one by one."""
+"""Answer of :func:`home`: the operator consists of others, each with its own device."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Operand:
 
 
 def home(func: Any, facts: Facts, operands: Sequence[Operand]) -> int:
-    """Return the device of a mixed operator, -1 for the CPU, or ``COMPOSITE``; or raise as CUDA does.
+    """Return the device of a mixed operator, -1 for the CPU, or ``COMPOSITE``; or raise CUDA's error.
 
     `operands` are in the order of the schema, ``out=`` first.
     """
@@ -42,7 +42,7 @@ def home(func: Any, facts: Facts, operands: Sequence[Operand]) -> int:
 
 
 def together(operands: Sequence[Operand], method: str) -> None:
-    """The check that torchgen writes: all on the device of the first."""
+    """Check as the code that torchgen generates: all must be on the device of the first."""
     common = operands[0].index
     for operand in operands:
         if operand.index != common:
@@ -50,7 +50,7 @@ def together(operands: Sequence[Operand], method: str) -> None:
 
 
 def iterator(facts: Facts, operands: Sequence[Operand]) -> int:
-    """TensorIterator: a CPU tensor without dimensions may join, unless it is to be written."""
+    """Check as TensorIterator: a CPU tensor without dimensions may join, unless the operator writes to it."""
     common = next(operand.index for operand in operands if operand.index >= 0)
     in_place = facts.name.endswith("_") and not facts.name.endswith("__")
     for position, operand in enumerate(operands):
@@ -63,14 +63,14 @@ def iterator(facts: Facts, operands: Sequence[Operand]) -> int:
 
 
 def composite_key(func: Any) -> Any:
-    """Return the dispatch key under which an operator is made of others, or None if it is not."""
+    """Return the dispatch key under which an operator consists of others, or None if it does not."""
     for name in ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional"):
         if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), name):
             return getattr(torch._C.DispatchKey, name)
     return None
 
 
-# -- operators with rules of their own: each returns a device, raises, or returns None for the ordinary rules
+# -- operators with special rules: each returns a device, raises, or returns None for the ordinary rules
 
 
 def _free(facts: Facts, operands: Sequence[Operand]) -> int:
@@ -78,7 +78,7 @@ def _free(facts: Facts, operands: Sequence[Operand]) -> int:
 
 
 def _index(facts: Facts, operands: Sequence[Operand]) -> int:
-    """Reading refuses indices on another device; writing moves them, and a value without dimensions."""
+    """Refuse indices on another device when reading; writing moves them, and a value without dimensions."""
     itself = operands[0].index
     reads = facts.name in ("index", "_unsafe_index")
     for operand in operands[1:]:
@@ -114,7 +114,7 @@ def _convolution(facts: Facts, operands: Sequence[Operand]) -> int:
         if index == first.index:
             continue
         tail = ""
-        if first.index < 0:  # a CPU input chooses among the CPU's kernels before it looks at the others
+        if first.index < 0:  # a CPU input selects a CPU kernel before the other devices are checked
             if first.tensor.size(0) == 1 and first.tensor.numel() <= 20480:
                 raise errors.wrong_argument(argument, index, CPU, "wrapper_CUDA___slow_conv2d_forward")
             tail = f" or input should be a MKLDNN tensor and {argument} is a dense tensor"

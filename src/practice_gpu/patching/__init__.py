@@ -1,1 +1,1 @@
-"""How parts of PyTorch are replaced and put back, and what stands for the parts that refuse."""
+"""How parts of PyTorch are replaced and restored, and what raises errors because it is not simulated."""

@@ -1,4 +1,4 @@
-"""What a practice GPU has not got: functions and classes that say so when they are called or made."""
+"""What a practice GPU does not simulate: functions and classes that say so when they are called."""
 
 import functools
 import types
@@ -68,10 +68,10 @@ _NO = {
         is_enabled record_untuned_is_enabled tuning_is_enabled wildcard_fallback_is_enabled
     """,
 }
-"""What is answered with False."""
+"""Functions that return False."""
 
 _BELOW = ("_accelerator_", "_cuda_", "_nccl_", "_gds_")
-"""How the names of functions in ``torch._C`` begin that may ask for a driver."""
+"""Prefixes of functions in ``torch._C`` that may need a driver."""
 
 _NO_DRIVER = (
     "NVIDIA driver",
@@ -83,7 +83,7 @@ _NO_DRIVER = (
 
 
 def refuse(what: str) -> Callable[..., Any]:
-    """Return a function that raises :class:`PracticeError`: `what` is not simulated."""
+    """Return a function that raises :class:`PracticeError`, since `what` is not simulated."""
 
     def refused(*_: Any, **__: Any) -> Any:
         raise errors.not_simulated(what)
@@ -92,13 +92,13 @@ def refuse(what: str) -> Callable[..., Any]:
 
 
 def refused_class(original: type, refused: Callable[..., Any]) -> type:
-    """Return `original` as it is for annotations, ``isinstance`` and subclasses; to make one is `refused`."""
+    """Return a class like `original` for annotations, ``isinstance`` and subclasses; calls are `refused`."""
     members = {"__new__": refused, "__module__": original.__module__, "__doc__": original.__doc__}
     return types.new_class(original.__name__, (original,), exec_body=lambda body: body.update(members))
 
 
 def add_patches(patches: Patches) -> None:
-    """Plan what refuses, in :mod:`torch.cuda`, its submodules and what is below them."""
+    """Plan to refuse these, in :mod:`torch.cuda`, its submodules and the C++ functions that they call."""
     for place, owner, name in _names(_FUNCTIONS):
         patches.set(owner, name, refuse(f"{place}.{name}"))
     classes: dict[type, type] = {}
@@ -122,14 +122,14 @@ def _names(table: dict[str, str]) -> list[tuple[str, Any, str]]:
     for place, names in table.items():
         try:
             owner = import_module(place)
-        except ImportError:  # PyTorch has it not yet, or no longer, or not in this build
+        except ImportError:  # this version or build of PyTorch does not have it
             continue
         found += [(place, owner, name) for name in names.split()]
     return found
 
 
 def _or_refuse(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a function of ``torch._C`` answer, unless it asks for a driver."""
+    """Call a function of ``torch._C``, but refuse it if it needs a driver."""
 
     @functools.wraps(function)
     def answer(*args: Any, **kwargs: Any) -> Any:

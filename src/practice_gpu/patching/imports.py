@@ -1,8 +1,8 @@
 """Modules of PyTorch that are imported late must not see, and keep, what the practice GPU has replaced.
 
-The first optimizer imports the compiler, for instance, which takes ``torch.cuda.Event`` and many others into
-tables of its own; torchvision imports functions by name. So while such a module is executed, the replacements
-are undone.
+The first optimizer imports the compiler, for instance, which copies ``torch.cuda.Event`` and many others into
+its tables; torchvision imports functions by name. So while such a module is executed, the replacements are
+undone.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class UnpatchedImports(MetaPathFinder):
-    """Finds these modules as Python does, and has them executed inside ``suspended()``."""
+    """Finds these modules as Python does, and executes them inside ``suspended()``."""
 
     def __init__(self, suspended: Callable[[], AbstractContextManager[None]]) -> None:
         self._suspended = suspended
@@ -22,7 +22,7 @@ class UnpatchedImports(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the specification of a module of PyTorch's or torchvision's; None for any other."""
+        """Return the specification of a module of PyTorch or torchvision; None for any other."""
         if not f"{fullname}.".startswith(("torch.", "torchvision.")):
             return None
         spec = PathFinder.find_spec(fullname, path, target)

@@ -1,4 +1,4 @@
-"""Replace attributes of modules and classes, and put every one of them back."""
+"""Replace attributes of modules and classes, and restore every one of them."""
 
 import functools
 import sys
@@ -18,10 +18,10 @@ _ABSENT = object()
 
 
 class Patches:
-    """Replacements: nothing is touched before :meth:`apply`, everything is put back by :meth:`undo`.
+    """Replacements: nothing changes before :meth:`apply`, and :meth:`undo` restores everything.
 
-    Names that the owner does not have are skipped unless they are new on purpose: what the practice GPU
-    cannot do without is checked before, by :mod:`practice_gpu.requirements`.
+    Names that the owner does not have are skipped unless they are new on purpose;
+    :mod:`practice_gpu.requirements` has already checked the names that the practice GPU needs.
     """
 
     def __init__(self, gpu: Any = None) -> None:
@@ -48,7 +48,7 @@ class Patches:
         self._planned.append((owner, name, value))
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        """Plan to set ``owner.name`` to ``make(what is there now)``; a second time, around the first."""
+        """Plan to set ``owner.name`` to ``make(its present value)``; a second call wraps the first."""
         if hasattr(owner, name):
             current = self._wrapped.get((id(owner), name), getattr(owner, name))
             value = self._wrapped[id(owner), name] = make(current)
@@ -59,7 +59,7 @@ class Patches:
         self.wrap(owner, name, lambda original: _bound(self._gpu, handler, original))
 
     def follow(self) -> None:
-        """Plan the same replacements in other modules that hold the name, after ``from torch import zeros``.
+        """Plan the same replacements in other modules that imported a name (``from torch import zeros``).
 
         PyTorch's own modules are left alone: they call through :mod:`torch`.
         """
@@ -71,7 +71,7 @@ class Patches:
         self._planned += _holding(known)
 
     def release(self) -> None:
-        """Give PyTorch's own back to modules that were imported meanwhile and hold a replacement."""
+        """Restore PyTorch's functions in modules that were imported since and hold a replacement."""
         known: dict[int, Any] = {}
         for owner, name, value in self._planned:
             original = vars(owner).get(name)
@@ -82,9 +82,9 @@ class Patches:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """While it is open, in any thread, nothing is replaced; this thread's operators are PyTorch's alone.
+        """Undo all replacements for a while, in all threads; this thread's operators are not intercepted.
 
-        If :meth:`undo` is called meanwhile, that is the end of it.
+        They stay undone if :meth:`undo` is called before the end.
         """
         with self._lock:
             self._suspensions += 1
@@ -104,13 +104,13 @@ class Patches:
             self._adjust()
 
     def undo(self) -> None:
-        """Put everything back, the last one first."""
+        """Restore everything, in reverse order."""
         with self._lock:
             self._wanted = False
             self._adjust()
 
     def _adjust(self) -> None:
-        """Have the replacements in place if they are wanted and not suspended, else nothing."""
+        """Make the replacements if they are wanted and not suspended, else restore everything."""
         if not self._wanted or self._suspensions:
             self._put_back()
         elif not self._done:
@@ -134,7 +134,7 @@ class Patches:
 
 
 def _holding(known: dict[int, Any]) -> list[tuple[ModuleType, str, Any]]:
-    """Return which modules of other people hold what is known, by identity, and what is to be there."""
+    """Return the attributes of other packages' modules that hold a `known` object, with the replacement."""
     found = []
     for name, module in list(sys.modules.items()):
         theirs = not f"{name}.".startswith(("torch.", "practice_gpu."))
@@ -152,7 +152,7 @@ def _bound(gpu: Any, handler: Handler, original: Callable[..., Any]) -> Callable
         except TypeError:
             if not has_torch_function(args):
                 raise
-            # a library that was imported meanwhile knows this function, and not the original, by identity
+            # a library that was imported since compares with this function, not with the original
             return handle_torch_function(replacement, args, *args, **kwargs)
 
     _REPLACED[replacement] = original_of(original)
@@ -160,9 +160,9 @@ def _bound(gpu: Any, handler: Handler, original: Callable[..., Any]) -> Callable
 
 
 _REPLACED: "WeakKeyDictionary[Callable[..., Any], Callable[..., Any]]" = WeakKeyDictionary()
-"""What each function that calls a handler stands for."""
+"""The original of each function that calls a handler."""
 
 
 def original_of(value: Any) -> Any:
-    """Return the function of PyTorch's that `value` stands for; `value` itself if it is none of ours."""
+    """Return the PyTorch function that `value` replaces; `value` itself if it is not one of ours."""
     return _REPLACED.get(value, value) if isinstance(value, FunctionType) else value

@@ -1,1 +1,1 @@
-"""Several processes: how each gets to know of its practice GPU, and what they send one another."""
+"""Several processes: how each gets its practice GPU, and what they send one another."""

@@ -1,10 +1,9 @@
-"""The environment in which Python programs have simulated GPUs: how other processes get to know of them.
+"""The environment in which Python programs have simulated GPUs, as every process sees a machine's real ones.
 
-So it is with CUDA: every process sees the machine's GPUs. A program finds the settings in an environment
-variable; that Python looks at it when it starts is owed to ``startup/sitecustomize.py``, whose folder is put
-first in PYTHONPATH. What multiprocessing starts gets them by hand: a fork server may be older than the
-practice GPU. Memory and log are each process's own. What happens in such a process stands in
-:mod:`practice_gpu.arrival`.
+An environment variable has the settings. Python reads it when it starts, in ``startup/sitecustomize.py``,
+whose folder comes first in PYTHONPATH. Processes that multiprocessing starts get the settings with their
+data, since a fork server may be older than the practice GPU. Each process has separate memory and a separate
+log. See :mod:`practice_gpu.arrival` for what happens in such a process.
 """
 
 import json
@@ -21,16 +20,16 @@ _FILE = Path(__file__).absolute().parents[1] / "startup" / "sitecustomize.py"
 
 
 def settings(memory: str | int, count: int, force: bool, report: bool | None = None) -> str:
-    """Write settings as the environment variable has them.
+    """Return the text of the environment variable.
 
-    With `report` the process prints the table of copies and waits in the end; with False, of the command's
-    own program, only that nothing was on the GPU, if so.
+    If `report` is True, the process prints the table of copies and waits at its end; if False, only a line if
+    nothing was on the GPU; if None, nothing.
     """
     return json.dumps({"memory": memory, "count": count, "force": force, "report": report})
 
 
 def with_practice_gpu(text: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which Python programs get the practice GPU of these settings."""
+    """Return an environment in which Python programs get a practice GPU with these settings."""
     before = without_practice_gpu(environment)
     paths = [str(_FILE.parent), before.get(_PATH, "")]
     return {**before, VARIABLE: text, _PATH: os.pathsep.join(filter(None, paths))}
@@ -47,7 +46,7 @@ def without_practice_gpu(environment: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def reaching_other_processes(capacity: int, count: int) -> Iterator[None]:
-    """While it is open, programs that are started get simulated GPUs like these."""
+    """Give programs that this process starts simulated GPUs like these."""
     before = {name: os.environ.get(name) for name in (VARIABLE, _PATH)}
     during = with_practice_gpu(settings(capacity, count, force=True), os.environ)
     os.environ.update({name: during[name] for name in before})
@@ -55,7 +54,7 @@ def reaching_other_processes(capacity: int, count: int) -> Iterator[None]:
         yield
     finally:
         for name, value in before.items():
-            if os.environ.get(name) != during[name]:  # the program has set it to something of its own
+            if os.environ.get(name) != during[name]:  # the program has changed it
                 if name == _PATH and name in os.environ:
                     _without_our_folder()
                 continue
@@ -66,13 +65,13 @@ def reaching_other_processes(capacity: int, count: int) -> Iterator[None]:
 
 
 def reach_no_other_processes() -> None:
-    """Undo in this process's environment what brings programs that it starts a practice GPU."""
+    """Remove from this process's environment what gives a practice GPU to programs that it starts."""
     os.environ.pop(VARIABLE, None)
     _without_our_folder()
 
 
 def _without_our_folder() -> None:
-    """Take our folder out of this process's PYTHONPATH."""
+    """Remove our folder from this process's PYTHONPATH."""
     kept = without_practice_gpu(os.environ).get(_PATH)
     if kept is None:
         os.environ.pop(_PATH, None)
@@ -81,8 +80,8 @@ def _without_our_folder() -> None:
 
 
 def add_patches(patches: Any, gpu: Any) -> None:
-    """Plan that what multiprocessing hands a new process brings the practice GPU along."""
-    from multiprocessing import spawn  # PyTorch has imported it
+    """Plan that multiprocessing's data for a new process starts a practice GPU there."""
+    from multiprocessing import spawn  # PyTorch has already imported it
 
     text = settings(gpu.capacity, gpu.count, force=True)
 
@@ -97,7 +96,7 @@ def add_patches(patches: Any, gpu: Any) -> None:
 
 
 class _Brought:
-    """Unpickled before a new process imports the program, it does there what ``sitecustomize`` does."""
+    """Does what ``sitecustomize`` does, when it is unpickled in a new process before the program's import."""
 
     def __init__(self, text: str) -> None:
         self._text = text

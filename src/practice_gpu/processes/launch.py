@@ -7,19 +7,18 @@ from collections.abc import Mapping, Sequence
 
 
 def launch(number: int, command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a command in several processes that know of one another, by PyTorch's own launcher.
+    """Run a command in several processes that form a group, with PyTorch's launcher.
 
-    `environment` is set in theirs besides what is set here. Return 0, the exit status of the process that
-    failed first, or 130 after Ctrl-C; 128 and the number of the signal if one ended it. The other processes
-    have ended then, too.
+    `environment` is added to theirs. Return 0, the exit status of the process that failed first (128 plus the
+    signal that ended it), or 130 after Ctrl-C. The other processes have ended by then, too.
     """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    os.environ.update(environment)  # now that PyTorch is here: this process has no use for a practice GPU
+    os.environ.update(environment)  # after PyTorch's import: this process needs no practice GPU
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // number)))
-    if sys.platform == "win32":  # PyTorch asks for libuv and is built without: pytorch/pytorch#139990
+    if sys.platform == "win32":  # PyTorch wants libuv but is built without it: pytorch/pytorch#139990
         os.environ.setdefault("USE_LIBUV", "0")
     config = LaunchConfig(
         min_nodes=1,

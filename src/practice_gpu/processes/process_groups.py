@@ -1,9 +1,9 @@
-"""Process groups of NCCL: several processes that send one another what is on their GPUs.
+"""NCCL process groups: several processes that send one another what is on their GPUs.
 
-Storages are in host memory, so Gloo carries them. The group has the name that it was asked for, takes what
-NCCL takes, and refuses what NCCL refuses. Every collective comes here as an operator of ``c10d``, also those
-of ``DistributedDataParallel`` and of ``fully_shard``, which call it from C++ and from autograd's threads. An
-average becomes a sum before that: not every PyTorch lets an operator's reduction be read.
+Storages are in host memory, so Gloo can send them. The group calls itself NCCL, accepts what NCCL accepts,
+and refuses what NCCL refuses. Every collective comes here as an operator of ``c10d``, also those of
+``DistributedDataParallel`` and ``fully_shard``, which call it from C++ and from autograd's threads. An
+average becomes a sum before that, since not every PyTorch lets us read an operator's reduction.
 """
 
 import atexit
@@ -29,30 +29,30 @@ from practice_gpu.patching.patches import Handler, Patches
 
 _CARRIER = "cpu:gloo,cuda:gloo"
 _NCCL = (2, 30, 7)
-"""The version that is claimed where PyTorch was built without NCCL."""
+"""The version of NCCL to report where PyTorch was built without it."""
 _BETWEEN_TWO = ("send", "recv_", "recv_any_source_")
 _OF_ANY_SIZE = ("alltoall_", "alltoall_base_", "barrier", "gather_", "scatter_")
 _numbers = count()
-"""Of the groups that this process has been in: the same in all, which make the same groups."""
+"""Numbers of this process's groups: equal in all processes, since they make the same groups."""
 _REDUCING = (
     *("allreduce", "allreduce_coalesced", "reduce", "reduce_scatter", "_reduce_scatter_base"),
     *("reduce_scatter_tensor_coalesced", "reduce_scatter_single", "reduce_scatter_single_coalesced"),
 )
 _BITWISE = ("BAND", "BOR", "BXOR")
 _asked = ContextVar("asked", default="")
-"""The average, for which Gloo is given a sum, or the bitwise reduction that a group is asked for."""
+"""The reduction in progress, if it is the average, for which Gloo computes a sum, or a bitwise one."""
 _MOMENT = 0.2
 _LONGEST = 80
-"""Bytes in which a call is described."""
+"""Bytes of the description of a call."""
 
 
 @dataclass(slots=True)
 class Group:
-    """A process group that was asked for with NCCL.
+    """A process group that the program made with NCCL.
 
-    Its `group` consists of Gloo, and has a `store` for itself. `kinds` are the types of devices that it
-    serves, such as ``cuda`` alone; `bound` is the ``device_id`` of ``init_process_group``; it is `compared`
-    once the processes have told one another which GPU each is on.
+    Its `group` uses Gloo, and has a separate `store`. `kinds` are the types of devices that it serves, such
+    as only ``cuda``; `bound` is the ``device_id`` of ``init_process_group``; it is `compared` once the
+    processes know one another's GPUs.
     """
 
     group: Any
@@ -104,7 +104,7 @@ def _made_by_hand(*_: Any, **__: Any) -> Any:
 
 
 def _new_group(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
-    """Make a group of Gloo where one of NCCL was asked for, and call it what it was asked for."""
+    """Make a group with Gloo where the program wants NCCL, and let it call itself NCCL."""
     from torch.distributed import ProcessGroup, distributed_c10d
 
     given = inspect.signature(original).bind(*args, **kwargs).arguments
@@ -131,9 +131,9 @@ def _new_group(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any
 
 
 def _fresh(store: Any) -> Any:
-    """Return a part of a store without the addresses of earlier processes, which torchrun leaves there.
+    """Return a part of a store without addresses of earlier processes, which torchrun leaves there.
 
-    If the caller has made such a part already, it is that one.
+    If the caller has already made such a part, return that one.
     """
     PrefixStore = torch.distributed.distributed_c10d.PrefixStore
     around = store.underlying_store if isinstance(store, PrefixStore) else store  # PyTorch's "default_pg"
@@ -144,9 +144,9 @@ def _fresh(store: Any) -> Any:
 
 
 def _let_threads_end() -> None:
-    """Wait a moment: Gloo's threads outlive the group.
+    """Wait a moment, since Gloo's threads outlive the group.
 
-    One that frees the tensors of the last collective while Python ends would abort the process
+    A thread that frees the tensors of the last collective while Python ends would abort the process
     (pytorch/pytorch#179291).
     """
     time.sleep(_MOMENT)
@@ -166,8 +166,8 @@ def _coalesce(gpu: PracticeGPU, original: Handler, /, group: Any, *args: Any) ->
         return original(group, *args)
     from torch.distributed import distributed_c10d
 
-    distributed_c10d._world.pg_coalesce_state.pop(group, None)  # or all later ones wait
-    raise errors.not_simulated("the coalescing of collectives of NCCL")
+    distributed_c10d._world.pg_coalesce_state.pop(group, None)  # or all later ones would wait
+    raise errors.not_simulated("coalesced collectives of NCCL")
 
 
 def _backend_name(gpu: PracticeGPU, original: Handler, /, group: Any, *args: Any) -> str:
@@ -176,7 +176,7 @@ def _backend_name(gpu: PracticeGPU, original: Handler, /, group: Any, *args: Any
 
 
 def _device_types(gpu: PracticeGPU, original: Any) -> property:
-    """Answer as NCCL does, by which PyTorch sends objects through the GPU."""
+    """Return NCCL's types of devices, so that PyTorch sends objects through the GPU."""
 
     def read(group: Any) -> list[torch.device]:
         ours = gpu.process_groups.get(group.group_name)
@@ -189,7 +189,7 @@ def _device_types(gpu: PracticeGPU, original: Any) -> property:
 
 
 def group_of(gpu: PracticeGPU, func: Any, args: Sequence[Any]) -> Group | None:
-    """Return the group of NCCL that an operator of c10d was given; None for any other."""
+    """Return the NCCL group among an operator's arguments; None for any other group."""
     position = _positions(func).get("process_group")
     if position is None or position >= len(args):
         return None
@@ -199,12 +199,12 @@ def group_of(gpu: PracticeGPU, func: Any, args: Sequence[Any]) -> Group | None:
 
 @cache
 def _positions(func: Any) -> dict[str, int]:
-    """Return where an operator has its arguments."""
+    """Return the positions of an operator's arguments, by name."""
     return {argument.name: n for n, argument in enumerate(func._schema.arguments)}
 
 
 def run(gpu: PracticeGPU, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Run an operator of c10d: refuse what NCCL refuses, let Gloo send, and enter the results."""
+    """Run an operator of c10d: refuse what NCCL refuses, send with Gloo, and enter the results."""
     group = group_of(gpu, func, args)
     if group is None:
         return func(*args, **kwargs)
@@ -217,7 +217,7 @@ def run(gpu: PracticeGPU, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
         _compare_devices(group, home)
         _compare_calls(group, name, args)
     args = [*args]
-    if name in ("_allgather_base_", "_reduce_scatter_base_"):  # NCCL looks at the number of elements only
+    if name in ("_allgather_base_", "_reduce_scatter_base_"):  # NCCL checks only the number of elements
         args[:2] = [value.view(-1) if value.is_contiguous() else value for value in args[:2]]
     result = func(*args, **kwargs)
     if asked == "AVG" and not (name == "reduce_" and group.group.rank() != args[3]):
@@ -226,8 +226,8 @@ def run(gpu: PracticeGPU, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
 
 
 def _divided(result: Any, sums: list[torch.Tensor], number: int) -> Any:
-    """Wait for an operator of c10d, divide its sums, and return its result with a work that is done."""
-    from torch._C import _distributed_c10d  # not in every PyTorch
+    """Wait for an operator of c10d, divide its sums, and return its result with a finished work object."""
+    from torch._C import _distributed_c10d  # not every PyTorch has it
 
     alone = not isinstance(result, tuple | list)
     torch.distributed.Work.unbox(result if alone else result[-1]).wait()
@@ -235,19 +235,19 @@ def _divided(result: Any, sums: list[torch.Tensor], number: int) -> Any:
         tensor.div_(number, rounding_mode=None if tensor.is_floating_point() else "trunc")
     future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
     future.set_result(sums)
-    work = _distributed_c10d._create_work_from_future(future).boxed()  # Gloo's copies at each wait
+    work = _distributed_c10d._create_work_from_future(future).boxed()  # Gloo's work would copy at each wait
     return work if alone else type(result)([*result[:-1], work])
 
 
 def _check(gpu: PracticeGPU, group: Group, name: str, args: Sequence[Any]) -> int:
-    """Return the device of a collective's tensors, or raise NCCL's error, or PyTorch's."""
+    """Return the device of a collective's tensors, or raise NCCL's or PyTorch's error."""
     if name == "barrier":
         chosen = args[2] if len(args) > 2 else ()
         bound = group.bound
         return chosen[0] if chosen else gpu.current if bound is None else gpu.index_of(bound)
     tensors = [*tensors_in([*args])]
     places = {gpu.ledger.index(tensor) for tensor in tensors if not gpu.ledger.is_unplaced(tensor)}
-    if not places:  # made by PyTorch's C++, and it could be anywhere
+    if not places:  # PyTorch's C++ made them, on no known device
         return -1
     kinds = {"cuda" if place >= 0 else "cpu" for place in places}
     if not kinds & group.kinds:
@@ -272,7 +272,7 @@ def _check(gpu: PracticeGPU, group: Group, name: str, args: Sequence[Any]) -> in
 def _compare_devices(group: Group, home: int) -> None:
     """Raise NCCL's error if two processes are on the same GPU, as NCCL does before its first collective.
 
-    What torchrun has started at once is a machine: its processes have the same GROUP_RANK.
+    Processes that one torchrun has started count as one machine: they have the same GROUP_RANK.
     """
     size, rank = group.group.size(), group.group.rank()
     if group.compared or size == 1 or home < 0:
@@ -287,9 +287,10 @@ def _compare_devices(group: Group, home: int) -> None:
 
 
 def _compare_calls(group: Group, name: str, args: Sequence[Any]) -> None:
-    """Raise an error if another process calls something else, or sends more or less.
+    """Raise an error if another process makes another call, or sends more or less.
 
-    NCCL does not look, and the processes wait for one another until its timeout; Gloo may say nothing, too.
+    NCCL does not check that: the processes wait for one another until its timeout. Gloo may not notice
+    either.
     """
     size, rank = group.group.size(), group.group.rank()
     if size == 1:
@@ -311,7 +312,7 @@ def _compare_calls(group: Group, name: str, args: Sequence[Any]) -> None:
 
 
 def _reduce(gpu: PracticeGPU, original: Handler, /, group: Any, *args: Any, **kwargs: Any) -> Any:
-    """Reduce by a method of a group, whose reduction is in its options or by itself among the arguments."""
+    """Reduce by a method of a group; the reduction is an argument, or part of the options."""
     known = gpu.process_groups.get(group.group_name)
     if known is None:
         return original(group, *args, **kwargs)
@@ -340,7 +341,7 @@ def _reduce(gpu: PracticeGPU, original: Handler, /, group: Any, *args: Any, **kw
 
 @contextmanager
 def functional(gpu: PracticeGPU, func: Any, args: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Give the arguments with which Gloo can run an operator of the compilers, which consists of others."""
+    """Yield the arguments with which Gloo can run a collective operator of the compilers."""
     positions = _positions(func)
     group = args[positions["group_name"]] if "reduce_op" in positions else None
     known = gpu.process_groups.get(group if isinstance(group, str) else getattr(group, "group_name", ""))
@@ -354,9 +355,9 @@ def functional(gpu: PracticeGPU, func: Any, args: Sequence[Any]) -> Iterator[Seq
 
 @contextmanager
 def _for_gloo(gpu: PracticeGPU, group: Group, op: Any, tensors: Sequence[Any]) -> Iterator[Any]:
-    """Give the sum where the average was asked for of tensors on a GPU, else None, and tell `run`.
+    """Yield the sum where the program wants the average of tensors on a GPU, else None, and let `run` know.
 
-    Gloo has no average of integers, and long had none at all.
+    Gloo has no average of integers, and older versions have none at all.
     """
     ReduceOp = torch.distributed.ReduceOp
     known = "AVG", *_BITWISE

@@ -1,8 +1,8 @@
-"""Tensors that go from process to process: as with CUDA, both have the same memory.
+"""Tensors sent to other processes: as with CUDA, both processes have the same memory.
 
-PyTorch hands over a CUDA tensor by ``_share_cuda_`` of its storage, and rebuilds it there by
-``_new_shared_cuda`` (see ``torch/multiprocessing/reductions.py``). Here these share host memory, in the way
-that PyTorch calls ``file_system``, and enter it in the ledger of the other process.
+PyTorch sends a CUDA tensor by ``_share_cuda_`` of its storage, and rebuilds it by ``_new_shared_cuda`` (see
+``torch/multiprocessing/reductions.py``). Here these share host memory, with PyTorch's strategy
+``file_system``, and enter it in the ledger of the other process.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
 
 def _share(gpu: PracticeGPU, original: Handler, storage: _Storage) -> tuple[Any, ...]:
     index = gpu.ledger.blocks[storage._cdata].index
-    handle: tuple[Any, ...] = (None, index)  # of an empty one, for which PyTorch would ask CUDA
+    handle: tuple[Any, ...] = (None, index)  # for an empty storage
     if storage.nbytes():
         handle = tuple(storage._share_filename_cpu_())
         storage._shared_incref()  # type: ignore[no-untyped-call]  # for the other process
@@ -43,7 +43,7 @@ def _rebuild(gpu: PracticeGPU, index: int, handle: tuple[Any, ...], *_: Any) -> 
 
 
 def _release(handle: tuple[Any, ...], *_: Any, **__: Any) -> None:
-    """Take note that a storage has come which this process has already."""
+    """Release a reference to a storage that this process already has."""
     if handle[0] is None:
         return
     storage = reductions.storage_from_cache(_Storage, (handle, 0))  # type: ignore[no-untyped-call]

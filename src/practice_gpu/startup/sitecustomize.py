@@ -1,8 +1,7 @@
-"""Python runs this when it starts in a process that a process with a practice GPU has started.
+"""Python runs this file when it starts in a process started by one with a practice GPU.
 
-The module ``environment`` has put this folder into PYTHONPATH. It uses nothing newer than Python 3.6 has,
-since it runs in whatever Python is started. It does not import the package, only the one file of it that
-waits for PyTorch.
+The module ``environment`` has put this folder into PYTHONPATH. The file uses nothing newer than Python 3.6,
+since any Python may run it. It does not import the package, only the one file that waits for PyTorch.
 """
 
 import importlib.util
@@ -24,7 +23,7 @@ def _wait_for_torch(settings: str) -> None:
 
 
 def _run_the_one_in_our_way() -> None:
-    """Run the sitecustomize that Python would have found without ours: Linux distributions have one."""
+    """Run the sitecustomize that ours hides: Linux distributions have one."""
     ours = sys.modules.pop("sitecustomize")
     try:
         importlib.import_module("sitecustomize")

@@ -1,1 +1,1 @@
-"""PyTorch's functions, methods and classes, replaced where they say or do something about a device."""
+"""Replacements for PyTorch's functions, methods and classes that deal with devices."""

@@ -1,7 +1,7 @@
 """``torch.autocast("cuda")``: the CPU computes, so the CPU's autocast is switched on with it.
 
-The CPU's autocast leaves some functions in half precision that CUDA's computes in float32: these are helped
-here.
+The CPU's autocast leaves some functions in half precision that CUDA's computes in float32: their inputs are
+converted here.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
-    """Plan the replacements on :class:`torch.autocast`, and of the functions that it concerns."""
+    """Plan the replacements on :class:`torch.autocast`, and of the functions that it affects."""
     patches.handle(torch.autocast, "__enter__", _enter)
     patches.handle(torch.autocast, "__exit__", _exit)
     for owner in (torch, torch.Tensor, F, torch.linalg):

@@ -1,4 +1,4 @@
-"""The five operators of ``SyncBatchNorm`` that PyTorch has for CUDA alone, here by others that the CPU has.
+"""The five operators of ``SyncBatchNorm`` that PyTorch has only for CUDA, made from others that the CPU has.
 
 Formulas: for channel c, with mean m and inverse standard deviation s = (var + eps)^-1/2 over all n values of
 all processes, y = (x - m) s w + b; dx = (dy - mean(dy) - (x - m) s² mean(dy (x - m))) s w.
@@ -16,7 +16,7 @@ from practice_gpu.patching.patches import Handler, Patches
 
 
 def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
-    """Plan the functions by which :class:`torch.nn.SyncBatchNorm` calls the operators."""
+    """Plan the replacements for the functions that :class:`torch.nn.SyncBatchNorm` calls."""
     for function in (
         batch_norm_stats,
         batch_norm_gather_stats_with_counts,
@@ -118,5 +118,5 @@ def _others(input: Tensor) -> list[int]:
 
 
 def _along(channels: Tensor, input: Tensor) -> Tensor:
-    """Return a tensor of shape (C,) so that it fits one of shape (N, C, …)."""
+    """Return a tensor of shape (C,) as a view that broadcasts to one of shape (N, C, …)."""
     return channels.view(-1, *[1] * (input.dim() - 2))

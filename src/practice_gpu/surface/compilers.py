@@ -33,7 +33,7 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
     warn = _warning_once()
     patches.handle(torch, "compile", functools.partial(_compile, warn))
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
-    if dynamo is not None:  # else nothing has been compiled yet
+    if dynamo is not None:  # or nothing has been compiled yet
         patches.set(dynamo, "_callback_from_stance", functools.partial(_run_eagerly, warn))
 
 
@@ -42,10 +42,9 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
 
 @contextmanager
 def _as_pytorch_is(patches: Patches) -> Iterator[None]:
-    """While it is open, the compiler of TorchScript meets PyTorch's own functions.
+    """Let the compiler of TorchScript find PyTorch's functions, which it knows by identity.
 
-    It knows them by their identity. Where the program has imported ours, with ``from torch import zeros``,
-    the compiler gets what they stand for.
+    Where the program has imported ours, with ``from torch import zeros``, the compiler gets the originals.
     """
     builtins, recursive = torch.jit._builtins, torch.jit._recursive
     find: Handler = builtins._find_builtin
@@ -79,17 +78,17 @@ def _unpatched(patches: Patches, gpu: PracticeGPU, original: Handler, /, *args: 
 
 
 def _table(patches: Patches, gpu: PracticeGPU, original: Handler, /) -> Any:
-    """Return TorchScript's table of functions, which is made once, of PyTorch's own.
+    """Return TorchScript's table of functions, which is made once, from PyTorch's functions.
 
-    Each operator is entered there when it is first called. Then nothing is undone: other threads do not know
-    of it, and one that pins batches would look for a driver.
+    Later calls only look operators up, so they must not suspend the replacements: another thread that pins
+    batches would then look for a driver.
     """
     made = torch.jit._builtins._builtin_table is not None
     return original() if made else _unpatched(patches, gpu, original)
 
 
 class _LastError(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Remembers what an operator raised: TorchScript's interpreter loses its text on the way."""
+    """Remembers what an operator raised, since TorchScript's interpreter loses the message."""
 
     error: Exception | None = None
 
@@ -106,10 +105,10 @@ class _LastError(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _run_script(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
-    """Run TorchScript, whose interpreter asks for the driver where it moves a tensor."""
+    """Run TorchScript, whose interpreter looks for the driver when it moves a tensor."""
     last = _LastError()  # type: ignore[no-untyped-call]
     try:
-        # else it computes what never changes, such as arange, ahead and unseen
+        # or it computes constants, such as arange, ahead and unnoticed
         with last, torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
             return original(*args, **kwargs)
     except RuntimeError as error:
@@ -126,7 +125,7 @@ def _trace(
 ) -> Any:
     """Trace what the CPU computes: with an operator mode, PyTorch would not record convolutions.
 
-    The trace has no devices in it, so it runs where its inputs are, unless it holds a tensor.
+    The trace contains no devices, so it runs where its inputs are, unless it contains a tensor.
     """
     inputs = [value for value in _pytree.tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
     known = [*function.parameters(), *function.buffers()] if isinstance(function, torch.nn.Module) else []
@@ -141,7 +140,7 @@ def _trace(
         if "NVIDIA driver" not in str(error) and "compiled with CUDA" not in str(error):
             raise
         raise errors.moved_in_trace() from None
-    graph = traced.inlined_graph  # which the nodes need
+    graph = traced.inlined_graph  # it keeps the nodes alive
     for constant in graph.findAllNodes("prim::Constant"):
         is_tensor = "value" in constant.attributeNames() and constant.kindOf("value") == "t"
         if on_device and is_tensor and constant.t("value").dim() > 0:
@@ -173,13 +172,13 @@ def _warning_once() -> Callable[[], None]:
 def _compile(
     warn: Callable[[], None], gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any
 ) -> Any:
-    """Compile nothing: kernels for a GPU could not run here."""
+    """Compile nothing, since kernels for a GPU could not run here."""
     warn()
     return original(*args, **{**kwargs, "disable": True})
 
 
 def _run_eagerly(warn: Callable[[], None], callback: Any) -> None:
-    """Say that a function that was compiled before is to run as it is: None is no compiler."""
+    """Warn, and return None instead of a compiler, so that an already compiled function runs as it is."""
     if callback:
         warn()
 
@@ -190,7 +189,7 @@ def _run_eagerly(warn: Callable[[], None], callback: Any) -> None:
 def _export(
     patches: Patches, gpu: PracticeGPU, original: Handler, /, mod: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """Export what is on the CPU; a program that says ``cuda`` could not be traced here."""
+    """Export what is on the CPU; a program with ``cuda`` in it could not be traced here."""
     given = [*mod.parameters(), *mod.buffers(), *_pytree.tree_leaves((args, kwargs))]
     if any(isinstance(value, torch.Tensor) and gpu.ledger.index(value) >= 0 for value in given):
         raise errors.exported()

@@ -1,7 +1,7 @@
-"""``torch.cuda`` and ``torch.accelerator``: what they answer while a practice GPU is there.
+"""``torch.cuda`` and ``torch.accelerator``: what they return while a practice GPU is open.
 
-PyTorch's own Python code reads and checks the arguments wherever it can: what is replaced is below it, in
-``torch._C``. A build for the CPU has not got those functions.
+Wherever possible, PyTorch's Python code reads and checks the arguments, and only the functions of
+``torch._C`` that it calls are replaced. A build for the CPU lacks those functions.
 """
 
 import functools
@@ -28,11 +28,11 @@ _Functions = dict[str, Callable[..., Any]]
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What ``torch.cuda.get_device_properties`` answers.
+    """What ``torch.cuda.get_device_properties`` returns.
 
-    No model of GPU is behind it. The limits of threads, registers and shared memory are those of compute
+    It describes no real GPU. The limits of threads, registers and shared memory are those of compute
     capability 8.0, https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capabilities. The rates and
-    the cache only are there for code that divides by them.
+    the cache exist only for code that divides by them.
     """
 
     name: str
@@ -72,11 +72,11 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
     properties = lambda index: DeviceProperties(gpu.name, gpu.capacity, UUID(int=index + 1))  # noqa: E731
     patches.put(torch.cuda, "_get_device_properties", properties)
     patches.set(torch.backends.cuda, "is_built", lambda: True)
-    for kind in ("flash", "efficient", "cudnn"):  # attention is computed by the CPU's kernels
+    for kind in ("flash", "efficient", "cudnn"):  # the CPU's kernels compute attention
         patches.set(torch.backends.cuda, f"can_use_{kind}_attention", lambda params, debug=False: False)
     patches.set(torch.accelerator, "current_accelerator", lambda check_available=False: torch.device("cuda"))
     patches.wrap(torch.autograd.profiler.profile, "__init__", _hosts_side_only)
-    for other in (torch.backends.mps, torch.mps, torch.xpu):  # nothing real stands beside the simulated GPU
+    for other in (torch.backends.mps, torch.mps, torch.xpu):  # the simulated GPU is the only accelerator
         patches.set(other, "is_available", lambda: False)
         patches.set(other, "device_count", lambda: 0)
     patches.handle(torch, "set_default_tensor_type", _set_default_type)
@@ -133,7 +133,7 @@ def _memory(gpu: PracticeGPU) -> _Functions:
 
 
 def _hosts_side_only(original: Callable[..., None]) -> Callable[..., None]:
-    """Profile the CPU where CUDA is asked for: there are no kernels, and PyTorch would look for a driver."""
+    """Profile the CPU instead of CUDA: there are no kernels, and PyTorch would look for a driver."""
 
     @functools.wraps(original)
     def init(profiler: Any, *args: Any, **options: Any) -> None:
@@ -149,7 +149,7 @@ def _hosts_side_only(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _below(gpu: PracticeGPU) -> _Functions:
-    """Functions of ``torch._C`` that PyTorch's own Python code calls."""
+    """Functions of ``torch._C`` that PyTorch's Python code calls."""
     exchange, modes = _exchange(gpu), (0, 1, 2)
 
     def set_device(index: int) -> None:
@@ -161,7 +161,7 @@ def _below(gpu: PracticeGPU) -> _Functions:
         return gpu.ledger.allocators[index]
 
     def reset_accumulated(index: int) -> None:
-        allocator(index)  # nothing is accumulated
+        allocator(index)  # there are no accumulated figures
 
     def set_fraction(fraction: float, index: int) -> None:
         chosen = allocator(index, errors.NO_ALLOCATOR)
@@ -224,7 +224,7 @@ _LEGACY = {name: dtype for dtype, name in errors.TYPE_NAMES.items() if not dtype
 
 
 def _set_default_type(gpu: PracticeGPU, original: Handler, kind: Any) -> None:
-    """``torch.cuda.FloatTensor`` as the default is a default dtype and a default device."""
+    """Set a default dtype and, for ``torch.cuda.FloatTensor``, a default device."""
     name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__name__}"
     found = getattr(torch, name.replace("torch.cuda.", "torch.").removeprefix("torch."), None)
     original(getattr(found, "of_the_host", kind) if name.startswith("torch.") else kind)
@@ -232,7 +232,7 @@ def _set_default_type(gpu: PracticeGPU, original: Handler, kind: Any) -> None:
 
 
 def _legacy_type(gpu: PracticeGPU, make: Callable[..., torch.Tensor], kind: type) -> type:
-    """Return a class in place of `kind`: it makes tensors of its dtype, on its device, and knows them."""
+    """Return a replacement for `kind`: it makes tensors of its dtype on its device, and recognises them."""
     on_gpu = kind.__module__.startswith("torch.cuda")
 
     class Legacy(type):

@@ -1,4 +1,4 @@
-"""Functions that make tensors, on the device that they are asked for."""
+"""Functions that make tensors, on the requested device."""
 
 import functools
 from typing import Any
@@ -28,7 +28,7 @@ _LIKE = "empty_like full_like ones_like rand_like randint_like randn_like zeros_
 _OF_PARTS = "wrapper_SparseCUDA___sparse_coo_tensor_with_dims_and_tensors"
 _NEW = "new_empty new_empty_strided new_full new_ones new_zeros"
 _SHAPES = {"dtype", "memory_format", "requires_grad"}
-"""Keywords that say nothing about a device."""
+"""Keywords that do not affect the device."""
 _STORAGES = torch.UntypedStorage | torch.TypedStorage
 _CONVERTED = "tensor as_tensor asarray"
 
@@ -54,15 +54,15 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
 def _default() -> torch.device | None:
     """Return the device of the innermost ``with torch.device(…)``, or of ``set_default_device``."""
     modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-    for mode in reversed(modes):  # as torch.get_default_device looks for it
+    for mode in reversed(modes):  # as torch.get_default_device does
         if isinstance(mode, DeviceContext):
             return mode.device
     return None
 
 
 def _made(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
-    """``torch.zeros`` and the like: the device asked for, else the default device, else the CPU."""
-    if kwargs.get("layout") is torch.jagged:  # PyTorch's Python code makes it of tensors that come here
+    """``torch.zeros`` and the like: on the requested device, else the default device, else the CPU."""
+    if kwargs.get("layout") is torch.jagged:  # PyTorch's Python code makes it from tensors that come here
         return original(*args, **kwargs)
     device = kwargs.get("device")
     if device is None:
@@ -71,7 +71,7 @@ def _made(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> 
 
 
 def _sparse(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
-    """``torch.sparse_coo_tensor`` and the like: on the device asked for, else where its parts are."""
+    """``torch.sparse_coo_tensor`` and the like: on the requested device, else where its parts are."""
     tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
     if not tensors:
         return _made(gpu, original, *args, **kwargs)
@@ -100,7 +100,7 @@ def _like(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> 
 
 
 def _beside(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
-    """Make it on the device asked for, else on that of the first tensor."""
+    """Make it on the requested device, else on that of the first tensor."""
     tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
     home = gpu.ledger.index(tensors[0]) if tensors else CPU
     return make(gpu, original, kwargs.get("device"), home, args, kwargs)
@@ -120,14 +120,14 @@ def legacy(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """``torch.cuda.FloatTensor`` and ``Tensor.new``: of one type and kind of device, and nothing is moved.
+    """``torch.cuda.FloatTensor`` and ``Tensor.new``: for one dtype and type of device; they move nothing.
 
     Source: ``legacy_tensor_generic_ctor_new`` in PyTorch's ``torch/csrc/utils/tensor_new.cpp``.
     """
     kind, device = ("cpu" if home < 0 else "cuda"), kwargs.get("device")
     given = args[0] if args else kwargs.get("other")
     if isinstance(given, torch.Tensor | _STORAGES) and device is None:
-        alone = len(args) < 2  # else they are indices and values of a sparse one
+        alone = len(args) < 2  # or they are indices and values of a sparse tensor
         if alone and isinstance(given, torch.Tensor) and _type(gpu, given) != (kind, dtype):
             _refuse_type(original, given, kind)
         return original(*args, **kwargs)
@@ -144,7 +144,7 @@ def _type(gpu: PracticeGPU, tensor: torch.Tensor) -> tuple[str, torch.dtype]:
 
 
 def _refuse_type(original: Handler, given: torch.Tensor, kind: str) -> None:
-    """Raise what PyTorch says to a tensor of another type, if it does."""
+    """Raise PyTorch's error for a tensor of another type, if it raises one."""
     device = str(given.device)
     try:
         original(torch.empty(0, dtype=given.dtype, layout=given.layout, device="meta"))
@@ -176,7 +176,7 @@ def _converted(gpu: PracticeGPU, original: Handler, data: Any, /, *args: Any, **
 def make(
     gpu: PracticeGPU, original: Handler, device: Any, home: int, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Call a function that makes a tensor, and put what it makes on `device`, or on device `home`."""
+    """Call a function that makes a tensor, and put the tensor on `device`, or on device number `home`."""
     if keys.only_shapes():
         return original(*args, **kwargs if device is None else {**kwargs, "device": device})
     if device is not None:

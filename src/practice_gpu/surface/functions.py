@@ -1,7 +1,7 @@
-"""Functions whose C++ body compares devices before any operator runs: the comparison is made here.
+"""Functions whose C++ body compares devices before any operator runs: here Python compares them.
 
-And two that would else be slow or wrong: grouping an optimizer's tensors, and taking samples out of a
-dataset.
+There are also two that would otherwise be slow or wrong: grouping an optimizer's tensors, and taking samples
+from a dataset.
 """
 
 import functools
@@ -58,11 +58,13 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
     patches.wrap(torch.autograd.Function, "apply", functools.partial(_apply_noting_places, gpu))
     patches.handle(torch.autograd.function.BackwardCFunction, "apply", _backward_of_a_function)
     patches.add(TensorDataset, "__getitems__", _samples(gpu))
-    patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)  # nn.LSTM asks before cuDNN
+    patches.set(
+        torch.backends.cudnn, "is_acceptable", lambda tensor: False
+    )  # nn.LSTM checks this before it uses cuDNN
 
 
 def _parse_to(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-    """Read the arguments of ``Module.to``; a tensor stands for its device."""
+    """Read the arguments of ``Module.to``; a tensor gives its device."""
     device, *others = original(*args, **kwargs)
     tensor = args[0] if args else kwargs.get("tensor")
     return gpu.device_of(tensor) if isinstance(tensor, torch.Tensor) else device, *others
@@ -82,7 +84,7 @@ def _recurrent(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any
 
 
 def _compared(text: str, gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
-    """Compare the devices of all tensors among the arguments with that of the first."""
+    """Compare the devices of all tensor arguments with that of the first."""
     tensors = tensors_in([*args, *kwargs.values()])
     places = [gpu.ledger.index(tensor) for tensor in tensors if not gpu.ledger.is_unplaced(tensor)]
     for number, place in enumerate(places):
@@ -103,7 +105,7 @@ def _attention(
 def _ctc_loss(
     gpu: PracticeGPU, original: Handler, log_probs: Any, targets: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """CUDA takes the lengths from either device, but of CPU tensors all; the CPU kernel wants numbers."""
+    """Convert lengths to numbers for the CPU kernel; CUDA refuses only those on a GPU beside CPU tensors."""
     if gpu.ledger.index(log_probs) < 0 and gpu.ledger.index(targets) < 0:
         for name, value in (*zip(("input_lengths", "target_lengths"), args, strict=False), *kwargs.items()):
             if isinstance(value, torch.Tensor) and (index := gpu.ledger.index(value)) >= 0:
@@ -121,7 +123,7 @@ def _tensor_split(gpu: PracticeGPU, original: Handler, tensor: Any, *args: Any, 
 
 
 def _one_hot(gpu: PracticeGPU, original: Handler, tensor: Any, num_classes: int = -1) -> Any:
-    """CUDA does not look at the classes: ``scatter_`` does, in its kernel (``ATen/native/Onehot.cpp``)."""
+    """Let ``scatter_`` check the classes, in its kernel, as CUDA does (``ATen/native/Onehot.cpp``)."""
     if gpu.ledger.index(tensor) < 0 or not tensor.numel() or num_classes == 0 or num_classes < -1:
         return original(tensor, num_classes)
     if num_classes < 0:
@@ -131,7 +133,7 @@ def _one_hot(gpu: PracticeGPU, original: Handler, tensor: Any, num_classes: int 
 
 
 def _quantile(gpu: PracticeGPU, original: Handler, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    """CUDA does not look at the quantiles: ``gather`` does, in its kernel (``ATen/native/Sorting.cpp``)."""
+    """Report wrong quantiles as ``gather`` does in CUDA, in its kernel (``ATen/native/Sorting.cpp``)."""
     try:
         return original(tensor, *args, **kwargs)
     except RuntimeError as error:
@@ -141,7 +143,7 @@ def _quantile(gpu: PracticeGPU, original: Handler, tensor: Any, *args: Any, **kw
 
 
 def _beside(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
-    """What is made from a shape alone, such as the ranks of empty matrices, is where the first tensor is."""
+    """Put what depends only on a shape, such as the ranks of empty matrices, on the first tensor's device."""
     result = original(*args, **kwargs)
     if gpu.ledger.is_unplaced(result):
         gpu.ledger.place(result, gpu.ledger.index(next(tensors_in([*args, *kwargs.values()]))))
@@ -149,7 +151,7 @@ def _beside(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -
 
 
 def _fft(name: str) -> Handler:
-    """Return what does a Fourier transform in half precision: cuFFT knows it, and the CPU does not."""
+    """Return a handler for Fourier transforms in half precision, which only cuFFT supports."""
 
     def handler(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
         given: Any = args[0] if args else None
@@ -157,7 +159,7 @@ def _fft(name: str) -> Handler:
         if wide is None or gpu.ledger.index(given) < 0:
             return original(*args, **kwargs)
         result = original(given.to(wide), *args[1:], **kwargs)
-        if given.dtype is torch.bfloat16:  # it has no complex type: CUDA, too, returns float32's
+        if given.dtype is torch.bfloat16:  # it has no complex type: CUDA returns float32's, too
             return result
         for sizes in _signal_sizes(name, *args, **kwargs):
             if any(size & (size - 1) for size in sizes):
@@ -170,7 +172,7 @@ def _fft(name: str) -> Handler:
 def _signal_sizes(
     name: str, tensor: Any, n: Any = None, dim: Any = None, norm: Any = None, s: Any = None, out: Any = None
 ) -> list[list[int]]:
-    """Return the sizes that each of cuFFT's plans is made for."""
+    """Return the sizes of each of cuFFT's plans."""
     sizes = n if s is None else s
     one = name.endswith("fft")
     if dim is None:
@@ -179,13 +181,13 @@ def _signal_sizes(
     dims = [dim] if isinstance(dim, int) else list(dim)
     if sizes is None:
         found = [tensor.size(each) for each in dims]
-        if name.startswith(("hfft", "irfft")):  # half of the numbers are given
+        if name.startswith(("hfft", "irfft")):  # the input has half of the numbers
             found[-1] = 2 * (found[-1] - 1)
     else:
         found = [sizes] if isinstance(sizes, int) else list(sizes)
     if name.startswith(("fft", "ifft")):
         return [found]
-    plans = [found[-1:], found[:-1]]  # the side that is real is transformed apart
+    plans = [found[-1:], found[:-1]]  # the real dimension has a separate plan
     return plans if name.startswith(("rfft", "ihfft")) else plans[::-1]
 
 
@@ -217,10 +219,9 @@ def _group_by_device(
 
 
 def _samples(gpu: PracticeGPU) -> Callable[[TensorDataset, list[int]], list[tuple[torch.Tensor, ...]]]:
-    """Return what a DataLoader looks for to take many samples at once.
+    """Return the method with which a DataLoader takes many samples at once.
 
-    The operator mode would see an operator for every tensor of every sample; it needs none where all are on
-    the host.
+    It hides the operators for every tensor of every sample from the practice GPU, where all are on the host.
     """
 
     def getitems(dataset: TensorDataset, indices: list[int]) -> list[tuple[torch.Tensor, ...]]:
@@ -237,9 +238,9 @@ def _samples(gpu: PracticeGPU) -> Callable[[TensorDataset, list[int]], list[tupl
 def _gradients(
     gpu: PracticeGPU, original: Handler, outputs: Any, inputs: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """Gradients are where their tensors are.
+    """Put gradients on their tensors' devices.
 
-    One that is all zeros was made from a shape alone, and the engine moves one that has no dimensions.
+    A gradient of zeros is made from a shape alone, and the engine moves one that has no dimensions.
     """
     inputs = (inputs,) if isinstance(inputs, torch.Tensor | GradientEdge) else tuple(inputs)
     gradients = original(outputs, inputs, *args, **kwargs)
@@ -265,7 +266,7 @@ def _from_the_roots(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """Run a backward pass from the given gradients, which are to be where their tensors are."""
+    """Run a backward pass from the given gradients, which must be on their tensors' devices."""
     homes = [_place(gpu, root) for root in roots]
     gradients = _validated(gpu, gradients, homes, "invalid")
     try:
@@ -279,7 +280,7 @@ def _from_the_roots(
 
 
 def _apply_noting_places(gpu: PracticeGPU, original: Any) -> Any:
-    """Return ``torch.autograd.Function.apply``, which also notes where arguments and results are."""
+    """Return ``torch.autograd.Function.apply`` with a record of where arguments and results are."""
     unbound = vars(torch.autograd.Function)["apply"]
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -298,7 +299,7 @@ def _apply_noting_places(gpu: PracticeGPU, original: Any) -> Any:
 
 
 def _backward_of_a_function(gpu: PracticeGPU, original: Handler, node: Any, *gradients: Any) -> Any:
-    """Call a learner's ``backward``: with zeros on the right device, and validate what it returns."""
+    """Call a user's ``backward`` with zeros on the right device, and validate what it returns."""
     arguments, results = getattr(node, _PLACES, ((), ()))
     for gradient, home in zip(gradients, results, strict=False):
         if home is not None and isinstance(gradient, torch.Tensor) and gpu.ledger.is_unplaced(gradient):
@@ -311,7 +312,7 @@ def _backward_of_a_function(gpu: PracticeGPU, original: Handler, node: Any, *gra
 
 
 def _place(gpu: PracticeGPU, value: Any) -> int | None:
-    """Return where a tensor is; None for other things, and for a batch that ``vmap`` hides."""
+    """Return where a tensor is; None for anything else, and for a batch that ``vmap`` hides."""
     return gpu.ledger.index(value) if isinstance(value, torch.Tensor) and dense_parts(value) else None
 
 
@@ -320,7 +321,7 @@ def _validated(
 ) -> tuple[Any, ...]:
     """Compare gradients' devices as ``validate_outputs`` in ``torch/csrc/autograd/engine.cpp`` does.
 
-    It counts the tensors among a function's arguments only.
+    It counts only the tensors among a function's arguments.
     """
     valid = list(gradients)
     tensors = [position for position, home in enumerate(homes) if home is not None]

@@ -1,4 +1,4 @@
-"""The libraries that programs call through PyTorch: CUDA's runtime, and NVTX, which marks a timeline."""
+"""Libraries that programs call through PyTorch: CUDA's runtime, and NVTX, which marks a timeline."""
 
 import itertools
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from practice_gpu.patching.absent import refuse
 from practice_gpu.patching.patches import Patches
 
 _UNWATCHED = -2
-"""What NVTX answers instead of a depth where no profiler listens: ``NVTX_NO_PUSH_POP_TRACKING``."""
+"""What NVTX returns instead of a depth where no profiler listens: ``NVTX_NO_PUSH_POP_TRACKING``."""
 
 
 class CudaStatus(int):
@@ -28,7 +28,7 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
 
 
 def _runtime(gpu: PracticeGPU, original: Any) -> SimpleNamespace:
-    """Return what stands for the runtime: no profiler is attached, and any host memory can be registered."""
+    """Return a substitute for the runtime: no profiler is attached, and any host memory can be registered."""
 
     def error_string(status: int) -> str:
         if original is None:  # PyTorch without CUDA

@@ -1,4 +1,4 @@
-"""Several devices in one process: what ``DataParallel`` and ``torch.cuda.comm`` call."""
+"""Several devices in one process: the functions that ``DataParallel`` and ``torch.cuda.comm`` call."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -20,14 +20,14 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
     for name in ("broadcast", "broadcast_out", "broadcast_coalesced", "scatter", "scatter_out", "gather"):
         patches.set(torch._C, f"_{name}", getattr(communication, name))
     patches.set(torch._C, "_gather_out", communication.gather_out)
-    patches.set(_functions, "_streams", None)  # a table of the streams that it has made
+    patches.set(_functions, "_streams", None)  # its table of streams
 
 
 class _Communication:
-    """Tensors sent from device to device.
+    """Sends tensors between devices.
 
     The arguments are those of the functions in PyTorch's ``torch/csrc/cuda/python_comm.cpp``. A negative
-    number of a device is the CPU, and None the current device.
+    device number is the CPU, and None the current device.
     """
 
     def __init__(self, gpu: PracticeGPU) -> None:

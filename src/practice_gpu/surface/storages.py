@@ -1,4 +1,4 @@
-"""Storages: where they say they are, and how they are copied, saved and loaded."""
+"""Storages: on which devices they are, and how they are copied, saved and loaded."""
 
 import functools
 from typing import Any
@@ -42,7 +42,7 @@ def _device(gpu: PracticeGPU, original: Any) -> property:
 def _new(
     gpu: PracticeGPU, original: Handler, kind: type, *args: Any, device: Any = None, **kwargs: Any
 ) -> _Storage:
-    """Make a storage; one on the device in host memory."""
+    """Make a storage, in host memory also for a device."""
     if device is None or as_device(device).type != "cuda":
         return original(kind, *args, device=device, **kwargs)  # type: ignore[no-any-return]
     target = gpu.index_of(as_device(device))
@@ -88,7 +88,7 @@ def _to(
 
 
 def _new_shared(gpu: PracticeGPU, original: Handler) -> Any:
-    """DataLoader workers collate into shared memory, on the device of the samples."""
+    """Make the shared storage into which DataLoader workers collate, on the device of the samples."""
 
     def new_shared(size: int, *, device: Any = "cpu") -> _Storage:
         target = gpu.index_of(as_device(device))

@@ -1,4 +1,4 @@
-"""What a tensor says and does about devices: attributes and methods, replaced meanwhile."""
+"""Replacements for a tensor's attributes and methods that deal with devices."""
 
 import functools
 from numbers import Integral
@@ -18,7 +18,7 @@ _DEVICES = {str, torch.device}
 
 
 class ToCopy(torch.autograd.Function):
-    """A copy to another device that autograd knows: the gradient travels back."""
+    """A copy to another device that autograd follows: the gradient is copied back."""
 
     @staticmethod
     def forward(
@@ -35,13 +35,13 @@ class ToCopy(torch.autograd.Function):
 ToCopy._backward_cls.__name__ = "ToCopyBackward0"  # what grad_fn shows for CUDA
 
 
-_true_device, _to_host = torch.Tensor.device.__get__, torch.Tensor.cpu  # PyTorch's own
+_true_device, _to_host = torch.Tensor.device.__get__, torch.Tensor.cpu  # the unpatched ones
 
 
 def move(
     gpu: PracticeGPU, tensor: torch.Tensor, target: int, call: str, non_blocking: bool = False
 ) -> torch.Tensor:
-    """Return `tensor` on device `target`: itself if it is there, else a copy that autograd follows.
+    """Return `tensor` on device `target`: itself if it is already there, else a copy that autograd follows.
 
     A tensor that is really on another device, such as an Apple GPU, is copied from there first.
     """
@@ -60,10 +60,10 @@ def move(
 
 
 class Method:
-    """Replaces a method of :class:`torch.Tensor`: ``__torch_function__`` is asked first, as PyTorch does.
+    """Replaces a method of :class:`torch.Tensor`; as in PyTorch, ``__torch_function__`` comes first.
 
-    It is equal to the method that it replaces, so that a subclass which keeps a table of functions, as
-    torchvision's images do, finds it there, whichever of the two the table holds.
+    It equals the method that it replaces, so that a subclass with a table of functions, such as torchvision's
+    images, finds it there, whichever of the two the table holds.
     """
 
     def __init__(self, gpu: PracticeGPU, handler: Handler, original: Any) -> None:
@@ -74,7 +74,7 @@ class Method:
         return self if tensor is None else MethodType(self, tensor)
 
     def __call__(self, tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> Any:
-        if has_torch_function_unary(tensor):  # a subclass has one, or a mode wants to see the call
+        if has_torch_function_unary(tensor):  # of a subclass or a mode
             return handle_torch_function(self, (tensor,), tensor, *args, **kwargs)
         return self._handler(self._gpu, self._original, tensor, *args, **kwargs)
 
@@ -141,7 +141,7 @@ def _gradient(gpu: PracticeGPU, original: Any) -> property:
 
 
 def _make_wrapper(gpu: PracticeGPU, original: Any) -> staticmethod:  # type: ignore[type-arg]
-    """Put a tensor that wraps others on its device in the ledger only: PyTorch would ask a driver."""
+    """Put a tensor that wraps others on its device only in the ledger: PyTorch would look for a driver."""
 
     @functools.wraps(original)
     def make_wrapper(*args: Any, **kwargs: Any) -> torch.Tensor:
@@ -167,7 +167,7 @@ def _make_wrapper(gpu: PracticeGPU, original: Any) -> staticmethod:  # type: ign
 def _to(
     gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, /, *args: Any, **kwargs: Any
 ) -> torch.Tensor:
-    if len(args) == 1 and not kwargs and type(args[0]) in _DEVICES:  # mostly
+    if len(args) == 1 and not kwargs and type(args[0]) in _DEVICES:  # the usual case
         there = torch.device(args[0])
         if there.type in ("cuda", "cpu"):
             return move(gpu, tensor, gpu.index_of(there), ".to()")
@@ -182,7 +182,7 @@ def _to(
     non_blocking = kwargs.pop("non_blocking", flags[0] if flags else False)
     copy = kwargs.pop("copy", flags[1] if len(flags) > 1 else False) and source == target
     if source >= 0 > target or gpu.capture is not None:
-        # types are converted on the host, after or before the copy; in the capture of a graph, after it
+        # dtypes are converted on the host, after or before the copy; in the capture of a graph, after it
         tensor = move(gpu, tensor, target, ".to()", non_blocking)
     if copy or kwargs or (dtype is not None and dtype is not tensor.dtype):
         tensor = original(tensor, dtype or tensor.dtype, copy=copy, **kwargs)
@@ -192,7 +192,7 @@ def _to(
 def _split_device(
     gpu: PracticeGPU, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[torch.device | None, tuple[Any, ...], dict[str, Any]]:
-    """Take the device out of ``Tensor.to``'s arguments; a tensor stands for its device and dtype."""
+    """Separate the device from ``Tensor.to``'s other arguments; a tensor gives its device and dtype."""
     if args and isinstance(args[0], torch.Tensor):
         kwargs = {**kwargs, "other": args[0]}
         args = args[1:]
@@ -248,7 +248,7 @@ def _type(
 
 
 def get_device(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor) -> int:
-    """Return the number of a tensor's device, -1 for the CPU: a method, and a function of :mod:`torch`."""
+    """Return the number of a tensor's device, -1 for the CPU; this is both a method and a function."""
     return gpu.ledger.index(tensor)
 
 
@@ -268,7 +268,7 @@ def _dlpack(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, /, *args:
 
 
 def _from_dlpack(gpu: PracticeGPU, original: Handler, source: Any, /, **kwargs: Any) -> torch.Tensor:
-    """Share the memory of a tensor on a device, which is how the same tensor comes back."""
+    """Return a tensor that shares the memory of one on a device."""
     if not isinstance(source, torch.Tensor) or gpu.ledger.index(source) < 0:
         return original(source, **kwargs)  # type: ignore[no-any-return]
     if source.requires_grad:
@@ -278,7 +278,7 @@ def _from_dlpack(gpu: PracticeGPU, original: Handler, source: Any, /, **kwargs: 
 
 
 def _reading(label: str, gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, *args: Any) -> Any:
-    """Name what is being read, for the log: the operator mode sees only that it is read."""
+    """Give the read its name in the log; the operator mode sees only that something is read."""
     gpu.thread_state.call, before = label, gpu.thread_state.call
     try:
         return original(tensor, *args)
@@ -298,9 +298,9 @@ def _copy_(
 
 
 def _followed(gpu: PracticeGPU, tensor: torch.Tensor, source: Any, non_blocking: bool = False) -> Any:
-    """Return what is copied into `tensor`, moved there first if autograd is to bring a gradient back.
+    """Return the source of a copy into `tensor`, moved to its device first if a gradient must come back.
 
-    PyTorch's ``CopyBackwards`` brings it to the true device of the source, which is the CPU.
+    PyTorch's ``CopyBackwards`` moves it to the true device of the source, which is the CPU.
     """
     if not isinstance(source, torch.Tensor) or not (source.requires_grad and torch.is_grad_enabled()):
         return source
@@ -310,8 +310,8 @@ def _followed(gpu: PracticeGPU, tensor: torch.Tensor, source: Any, non_blocking:
 def _setitem(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, indices: Any, value: Any) -> None:
     """Set elements, by a copy unless there are indices of several elements.
 
-    To a number, PyTorch fills them only if the indices are with the tensor, and else puts: which of the two
-    it does, it decides by the true devices, before any operator runs.
+    With a number, PyTorch fills them if the indices are on the tensor's device, and otherwise puts: it
+    decides by the true devices, before any operator runs.
     """
     home = gpu.ledger.index(tensor)
     parts = indices if isinstance(indices, tuple) else (indices,)
@@ -325,12 +325,12 @@ def _setitem(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, indices:
 
 
 def _is_of_several(part: Any) -> bool:
-    """Return whether a part of an index stands for several elements, in any order."""
+    """Return whether a part of an index selects several elements, in any order."""
     return part.dim() > 0 if isinstance(part, torch.Tensor) else hasattr(part, "__len__")
 
 
 def _is_elsewhere(gpu: PracticeGPU, home: int, part: Any) -> bool:
-    """Return whether a part of an index is elsewhere; PyTorch makes a CPU tensor of a list or an array."""
+    """Return whether a part of an index is elsewhere; PyTorch turns a list or an array into a CPU tensor."""
     if isinstance(part, torch.Tensor):
         return part.dim() > 0 and gpu.ledger.index(part) != home
     return home >= 0 and hasattr(part, "__len__")
@@ -348,7 +348,7 @@ def _on_host(
     """``apply_``, ``map_``, ``map2_``, as in PyTorch's ``torch/csrc/utils/tensor_apply.cpp``."""
     others = {**dict(zip(names.split(), args, strict=False)), **kwargs}
     tensors = {key: value for key, value in others.items() if isinstance(value, torch.Tensor)}
-    if not any(each.requires_grad for each in (tensor, *tensors.values())):  # PyTorch refuses those first
+    if not any(each.requires_grad for each in (tensor, *tensors.values())):  # PyTorch refuses these first
         for argument, other in tensors.items():
             if other.type() != tensor.type():
                 raise errors.wrong_partner(name, argument, tensor.type(), other.type())
@@ -394,7 +394,7 @@ def _is_pinned(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, *args:
 
 
 def _record_stream(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, stream: Any) -> None:
-    """Do nothing: memory is given back when the tensor dies, and nothing is asynchronous."""
+    """Do nothing: a tensor's memory is freed with it, and nothing is asynchronous."""
 
 
 _PROPERTIES: dict[str, Handler] = {"device": _device, "is_cuda": _is_cuda, "is_cpu": _is_cpu}
