@@ -1,4 +1,4 @@
-"""Programs of the tests: each in a process of its own, forked from one that has imported what it needs."""
+"""Programs of the tests, each in a separate process, forked from one that has imported what it needs."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Call a function, ``"module:name"``, in a fork; without a warm process, run python `instead`.
 
-    How long it may take is the test's affair (`timeout` in pyproject.toml): a busy machine fails no test.
-    `together`: what it writes to standard error comes with its output.
+    There is no time limit but the test's (`timeout` in pyproject.toml): a busy machine fails no test. With
+    `together`, standard error goes to the output.
     """
+    error = subprocess.STDOUT if together else subprocess.PIPE
     if warm is None:
-        command = [sys.executable, *instead]
-        error = subprocess.STDOUT if together else subprocess.PIPE
-        return subprocess.run(
-            command,
+        process: subprocess.Popen[str] = subprocess.Popen(
+            [sys.executable, *instead],
             cwd=folder,
-            env=dict(environment),
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=error,
-            text=True,
+            encoding="utf-8",
         )
-    fork = warm.start(function, *arguments, folder=folder, environment=environment, stderr=not together)
-    output, errors = fork.communicate()
-    return subprocess.CompletedProcess([function, *arguments], fork.wait(), output.decode(), errors.decode())
+    else:
+        process = warm.start(function, *arguments, folder=folder, environment=environment, stderr=error)
+    output, errors = process.communicate()
+    return subprocess.CompletedProcess([function, *arguments], process.returncode, output, errors or "")
 
 
 def run_script(
     warm: WarmProcess | None, script: Path, folder: Path, *, practice: bool = False, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a script in a folder, on the practice GPU if wished; `environment` is added to the tests' own."""
+    """Run a script in a folder, perhaps on the practice GPU; `environment` is added to this process's."""
     surroundings = {**os.environ, "MPLBACKEND": "Agg", **environment}
     name = str(script)
     if practice:

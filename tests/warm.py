@@ -1,8 +1,8 @@
 """A process that has imported PyTorch once, and forks for every program: none pays for that import again.
 
-It is a fork server of `multiprocessing`; what it forks here is a whole program, with its own standard
-streams, working folder, environment, process group and session. When the process that asked for them ends, so
-do the server and the programs. On Linux alone: elsewhere, forking after an import is not safe.
+It is a fork server of `multiprocessing`, whose forks become whole programs with their own streams, folder,
+environment and session. When the process that started the server ends, so do the server and the programs.
+This needs Linux: elsewhere, forking after an import is not safe.
 """
 
 from __future__ import annotations
@@ -22,15 +22,13 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
-from weakref import WeakSet
 
 from practice_gpu.processes.environment import without_practice_gpu
 
@@ -41,28 +39,24 @@ PRELOADED = ("torch", "torch._dynamo", "sklearn.datasets", "sklearn.model_select
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
-class WarmProcess:
+class WarmProcess(contextlib.AbstractContextManager["WarmProcess"]):
     """Starts functions in forks of one process that has imported what they need.
 
     Parameters
     ----------
     preload : sequence of str
-        The modules. One that cannot be imported is left for the program to fail on.
+        The modules. If the import of one fails, the program that imports it will fail.
     environment : mapping, optional
-        The environment variables while they are imported; by default those of this process.
+        The environment variables during these imports; by default those of this process.
     """
 
     def __init__(
         self, preload: Sequence[str] = PRELOADED, environment: Mapping[str, str] | None = None
     ) -> None:
-        if not POSSIBLE:
-            raise OSError(f"a warm process needs a system that forks safely; this is {sys.platform}")
-        self._lock = threading.Lock()
-        self._started: WeakSet[ForkedProcess] = WeakSet()
         self._server = forkserver.ForkServer()
         self._server.set_forkserver_preload([*preload, __name__])
         # one thread each, since many programs may run at once; and a fork cannot use a GPU whose driver its
-        # parent has started: PyTorch is to ask NVML what there is
+        # parent has started, so PyTorch must ask NVML which GPUs exist
         settings = {"OMP_NUM_THREADS": "1", **without_practice_gpu(environment or os.environ)}
         settings["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
         paths = str(Path(__file__).parent), settings.get("PYTHONPATH")
@@ -76,73 +70,50 @@ class WarmProcess:
         *arguments: Any,
         folder: str | os.PathLike[str],
         environment: Mapping[str, str] | None = None,
-        stderr: bool = False,
+        stderr: int = subprocess.STDOUT,
     ) -> ForkedProcess:
         """Fork, and call `function`, ``"package.module:name"``, in the fork.
 
-        What it returns is the exit status, as with ``sys.exit``. `environment` is all of it, by default that
-        of this process. With `stderr`, standard error has its own pipe; else it goes where output goes.
+        Its result is the exit status, as with ``sys.exit``; `stderr` is as in :class:`subprocess.Popen`.
+        `environment` replaces that of this process.
         """
-        program = _Program(
-            function, arguments, os.fspath(folder), dict(os.environ if environment is None else environment)
+        variables = dict(os.environ if environment is None else environment)
+        return ForkedProcess(
+            self._server, _Program(function, arguments, os.fspath(folder), variables), stderr
         )
-        with self._lock:  # so that none starts while `close` ends those that have
-            process = ForkedProcess(self._server, program, stderr)
-            self._started.add(process)
-        return process
-
-    def close(self) -> None:
-        """End the programs that still run, and the server."""
-        with self._lock:
-            for process in self._started:
-                if process.returncode is None:
-                    process.kill()
-            os.kill(self._server._forkserver_pid, signal.SIGKILL)  # the libraries' own ends take seconds
-            self._server._stop()
-
-    def __enter__(self) -> WarmProcess:
-        return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        os.kill(self._server._forkserver_pid, signal.SIGKILL)  # the libraries' exits take seconds
+        self._server._stop()
 
 
-class ForkedProcess:
-    """A program in a fork; like :class:`subprocess.Popen` as far as it goes.
+class ForkedProcess(subprocess.Popen[str]):
+    """A program in a fork; the server is its parent, and reports its exit status."""
 
-    Attributes
-    ----------
-    pid : int
-        Of the program, and of its process group and session.
-    stdout : binary file
-        Its standard output; with standard error, unless that has its own pipe.
-    returncode : int or None
-        None before :meth:`wait`; negative: the signal that ended it.
-    """
+    def __init__(self, server: forkserver.ForkServer, program: _Program, stderr: int) -> None:
+        self._server, self._program = server, program
+        super().__init__(
+            [program.function], stdout=subprocess.PIPE, stderr=stderr, encoding="utf-8", errors="replace"
+        )
 
-    def __init__(self, server: forkserver.ForkServer, program: _Program, stderr: bool) -> None:
-        pipes = [os.pipe() for _ in range(2 if stderr else 1)]
-        self.returncode: int | None = None
-        self._pipes = [os.fdopen(read, "rb") for read, _ in pipes]
-        self.stdout = self._pipes[0]
-        self._lock = threading.Lock()
+    def _execute_child(self, *given: Any) -> None:
+        *_, output, _, errors = pipes = given[10:16]
         try:
-            status, data = server.connect_to_new_process([write for _, write in pipes])
+            status, data = self._server.connect_to_new_process([output, errors])
         finally:
-            for _, write in pipes:
-                os.close(write)
+            self._close_pipe_fds(*pipes)
         self._status = os.fdopen(status, "rb", buffering=0)
         with os.fdopen(data, "wb") as pipe:
-            pickle.dump({}, pipe)  # of this process the program is to know nothing
-            pickle.dump(program, pipe)
-        self.pid: int = forkserver.read_signed(status)
+            pickle.dump({}, pipe)  # multiprocessing's data, which the program does not need
+            pickle.dump(self._program, pipe)
+        self.pid = forkserver.read_signed(status)
+        self._child_created = True
 
-    def wait(self, timeout: float | None = None) -> int:
-        """Return the exit status at its end; raise `subprocess.TimeoutExpired` after so long."""
-        with self._lock:
+    def _wait(self, timeout: float | None) -> int:
+        with self._waitpid_lock:
             if self.returncode is None:
                 if not wait([self._status], timeout):
-                    raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
+                    raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
                 try:
                     self.returncode = forkserver.read_signed(self._status.fileno())
                 except EOFError:
@@ -150,18 +121,18 @@ class ForkedProcess:
                 self._status.close()
             return self.returncode
 
-    def communicate(self, timeout: float | None = None) -> tuple[bytes, bytes]:
-        """Read all its output and wait for its end; after `timeout` seconds, or Ctrl-C, it is killed."""
-        with ThreadPoolExecutor(2) as pool:
-            outputs = [pool.submit(pipe.read) for pipe in self._pipes]
-            try:
-                self.wait(timeout)
-            except BaseException:
-                self.kill()
-                raise
-        for pipe in self._pipes:
-            pipe.close()
-        return outputs[0].result(), outputs[1].result() if outputs[1:] else b""
+    def _internal_poll(self, *_: object, **__: object) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._wait(0)
+        return self.returncode
+
+    def communicate(self, *arguments: Any, **options: Any) -> tuple[str, str]:
+        """Read all its output and wait for its end; after a timeout or Ctrl-C, kill it."""
+        try:
+            return super().communicate(*arguments, **options)
+        except BaseException:
+            self.kill()
+            raise
 
     def kill(self) -> None:
         """Kill it, and what it has started."""
@@ -175,7 +146,7 @@ class ForkedProcess:
 
 @dataclass
 class _Program:
-    """What the server unpickles in a fork, in the place of a process object of `multiprocessing`."""
+    """What the server unpickles in a fork, instead of a process object of `multiprocessing`."""
 
     function: str
     arguments: tuple[Any, ...]
@@ -191,33 +162,34 @@ class _Program:
             result = getattr(importlib.import_module(module), name)(*self.arguments)
             code = result if isinstance(result, int) else 0
         except SystemExit as request:
-            code = request.code if isinstance(request.code, int) else 0 if request.code is None else 1
+            code = request.code if isinstance(request.code, int) else int(request.code is not None)
             if isinstance(request.code, str):
                 print(request.code, file=sys.stderr)
         except BaseException:
             traceback.print_exc()
-        finally:
-            _end_as_an_interpreter_does()
+        # end as an interpreter does: threads, exit handlers, output
+        for end in threading._shutdown, atexit._run_exitfuncs, sys.stdout.flush, sys.stderr.flush:
+            with contextlib.suppress(Exception):
+                end()
         return code
 
     def _settle(self) -> None:
-        """Make of the fork what an interpreter is that has just started."""
+        """Give the fork the state of an interpreter that has just started."""
         os.setsid()
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        gc.freeze()  # a collection does not touch, and so copy, what all forks share
-        output, *error = forkserver.get_inherited_fds()
-        for number, target in enumerate((os.open(os.devnull, os.O_RDWR), output, *error, output)[:3]):
+        gc.freeze()  # so that a collection does not touch, and copy, what all forks share
+        for number, target in enumerate([os.open(os.devnull, os.O_RDWR), *forkserver.get_inherited_fds()]):
             os.dup2(target, number)
-        os.closerange(3, 64)  # the server does not end while a fork holds on to one of its pipes
+        os.closerange(3, 64)  # the server does not end while a fork has one of its pipes
         for shared, new in (
             (forkserver._forkserver, forkserver.ForkServer()),
             (resource_tracker._resource_tracker, resource_tracker.ResourceTracker()),
         ):
             vars(shared).update(vars(new))
         sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
-        sys.stdout = sys.__stdout__ = _stream(1)
-        sys.stderr = sys.__stderr__ = _stream(2)
+        sys.stdout = sys.__stdout__ = _unbuffered(1)
+        sys.stderr = sys.__stderr__ = _unbuffered(2)
         os.chdir(self.folder)
         os.environ.clear()
         os.environ.update(self.environment)
@@ -225,23 +197,15 @@ class _Program:
         time.tzset()
         sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
         tempfile.tempdir = None
-        sys.path[:] = filter(None, sys.path)  # not the folder where it is
+        sys.path[:] = filter(None, sys.path)  # without the server's folder
         if numpy := sys.modules.get("numpy"):
-            numpy.random.seed()  # as in a fresh process: not where the warm one stands
+            numpy.random.seed()  # as in a fresh process
 
 
-def _stream(number: int) -> io.TextIOWrapper:
-    """Open a standard stream that keeps nothing back, as ``python -u`` does."""
+def _unbuffered(number: int) -> io.TextIOWrapper:
+    """Open a standard stream as ``python -u`` does."""
     raw = io.FileIO(number, "w", closefd=False)
     return io.TextIOWrapper(raw, "utf-8", "backslashreplace", write_through=True)
-
-
-def _end_as_an_interpreter_does() -> None:
-    """Wait for the threads, remove temporary folders and the like, and write out what was printed."""
-    ends: list[Callable[[], object]] = [threading._shutdown, atexit._run_exitfuncs]
-    for end in [*ends, sys.stdout.flush, sys.stderr.flush]:
-        with contextlib.suppress(Exception):
-            end()
 
 
 def warm_process(

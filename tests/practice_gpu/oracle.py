@@ -24,6 +24,16 @@ import torch.nn.functional as F
 PASSED = "passed the check"
 aten = torch.ops.aten
 
+
+def _batch_norm(x: Any, w: Any, b: Any, m: Any, v: Any) -> Any:
+    return F.batch_norm(x, m, v, w, b, training=True)
+
+
+_SGD = {"lr": 0.1, "weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0, "nesterov": False}
+_SGD |= {"maximize": False, "is_first_step": True}
+_ADAM = {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0, "eps": 1e-8}
+_ADAM |= {"amsgrad": False, "maximize": False}
+
 # name: (shapes, function). A shape is "2x3"; "s" has no dimensions; a final i, b or c means
 # int64, bool or complex64.
 CASES: dict[str, tuple[str, Callable[..., Any]]] = {
@@ -84,12 +94,9 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "conv1d": ("1x3x8 4x3x3 4", F.conv1d),
     "conv1d, a batch": ("2x3x8 4x3x3 4", F.conv1d),
     "conv3d, a batch": ("2x3x4x4x4 4x3x2x2x2 4", F.conv3d),
-    "batch_norm": ("4x3 3 3 3 3", lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, training=True)),
+    "batch_norm": ("4x3 3 3 3 3", _batch_norm),
     "batch_norm, evaluation": ("4x3 3 3 3 3", lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b)),
-    "batch_norm, images": (
-        "4x3x8x8 3 3 3 3",
-        lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, training=True),
-    ),
+    "batch_norm, images": ("4x3x8x8 3 3 3 3", _batch_norm),
     "layer_norm": ("4x3 3 3", lambda x, w, b: F.layer_norm(x, (3,), w, b)),
     "group_norm": ("4x3x8x8 3 3", lambda x, w, b: F.group_norm(x, 3, w, b)),
     "prelu": ("4x3 1", F.prelu),
@@ -194,14 +201,8 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "poisson_nll_loss": ("2 2", F.poisson_nll_loss),
     "rms_norm": ("2x3 3", lambda a, w: F.rms_norm(a, (3,), w)),
     "instance_norm": ("2x3x4x4 3 3", lambda a, w, b: F.instance_norm(a, weight=w, bias=b)),
-    "batch_norm, volumes": (
-        "2x3x4x4x4 3 3 3 3",
-        lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, training=True),
-    ),
-    "batch_norm, series": (
-        "2x3x4 3 3 3 3",
-        lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, training=True),
-    ),
+    "batch_norm, volumes": ("2x3x4x4x4 3 3 3 3", _batch_norm),
+    "batch_norm, series": ("2x3x4 3 3 3 3", _batch_norm),
     "embedding_bag": ("5x4 2x3i", lambda weight, i: F.embedding_bag(i, weight)),
     "conv_transpose2d": ("2x3x8x8 3x4x3x3 4", F.conv_transpose2d),
     "gru cell": ("2x3 2x4 12x3 12x4", torch.gru_cell),
@@ -213,21 +214,7 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "foreach_add, a scalar": ("2x3 s", lambda a, b: torch._foreach_add_([a], b)),
     "fused_adam": (
         "2x3 2x3 2x3 2x3 s",
-        lambda p, g, m, v, step: torch._fused_adam_(
-            [p],
-            [g],
-            [m],
-            [v],
-            [],
-            [step],
-            lr=0.1,
-            beta1=0.9,
-            beta2=0.99,
-            weight_decay=0.0,
-            eps=1e-8,
-            amsgrad=False,
-            maximize=False,
-        ),
+        lambda p, g, m, v, n: torch._fused_adam_([p], [g], [m], [v], [], [n], **_ADAM),
     ),
     "assigning a gradient": ("2x3 2x3", lambda p, g: setattr(p.requires_grad_(), "grad", g)),
     "multinomial, CPU generator": ("5", lambda a: torch.multinomial(a, 2, generator=torch.Generator())),
@@ -244,21 +231,7 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
         "2 1 1",
         lambda g, found, scale: torch._amp_foreach_non_finite_check_and_unscale_([g], found, scale),
     ),
-    "fused_sgd": (
-        "2 2",
-        lambda p, g: torch._fused_sgd_(
-            [p],
-            [g],
-            [],
-            lr=0.1,
-            weight_decay=0.0,
-            momentum=0.0,
-            dampening=0.0,
-            nesterov=False,
-            maximize=False,
-            is_first_step=True,
-        ),
-    ),
+    "fused_sgd": ("2 2", lambda p, g: torch._fused_sgd_([p], [g], [], **_SGD)),
     "pin_memory": ("2x3", lambda a: a.pin_memory()),
 }
 
@@ -302,6 +275,12 @@ class _Faceless(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         raise AssertionError(f"{func} was not to come here")
+
+
+def on_gpu(where: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Return a CPU tensor, or one on the GPU."""
+    tensor = torch.rand(shape) if dtype.is_floating_point else torch.zeros(shape, dtype=dtype)
+    return tensor.cuda() if where == "c" else tensor
 
 
 def faceless(where: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

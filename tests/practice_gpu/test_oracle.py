@@ -63,14 +63,9 @@ UNVERIFIABLE = {
 ON_CUDA = torch.backends.cuda.is_built() and not torch.cuda.is_available() and sys.platform == "linux"
 
 
-def make(where: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    tensor = torch.rand(shape) if dtype.is_floating_point else torch.zeros(shape, dtype=dtype)
-    return tensor.cuda() if where == "c" else tensor
-
-
-@pytest.fixture(scope="module", params=[5, pytest.param(1, marks=pytest.mark.thorough)])
+@pytest.fixture(scope="module", params=[15, pytest.param(1, marks=pytest.mark.thorough)])
 def answers(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[str, str]:
-    """CUDA's answers to every fifth question, or to each, by the names of the questions."""
+    """CUDA's answers to every fifteenth question, or to each, by the names of the questions."""
     if not ON_CUDA:
         pytest.skip("CUDA's checks can be asked only with a CUDA build of torch, without a GPU, on Linux")
     file = tmp_path_factory.mktemp("oracle") / "answers.json"
@@ -89,7 +84,7 @@ def test_every_text_is_that_of_cuda(answers: dict[str, str], inference: bool) ->
             key = f"{name} | {mix}"
             if key not in answers:
                 continue
-            found = oracle.answer(name, mix, make)
+            found = oracle.answer(name, mix, oracle.on_gpu)
             if found == answers[key]:
                 counts["both pass" if found == oracle.PASSED else "same text"] += 1
             elif answers[key] == oracle.PASSED:
@@ -100,7 +95,7 @@ def test_every_text_is_that_of_cuda(answers: dict[str, str], inference: bool) ->
         f"{len(answers)} cases: {dict(counts)}, {len(unverifiable)} unverifiable, {len(different)} different"
     )
     asked = len(list(oracle.cases()))
-    assert asked >= 764 and len(answers) in (asked, -(-asked // 5))
+    assert asked >= 764 and len(answers) in (asked, -(-asked // 15))
     assert counts["same text"] >= 0.55 * len(answers)
     assert not any("crashed" in text for text in answers.values())
     assert different.keys() == DIFFERENT.keys() & answers.keys(), different
@@ -111,25 +106,15 @@ def test_every_text_is_that_of_cuda(answers: dict[str, str], inference: bool) ->
     assert unverifiable.keys() == listed & answers.keys(), unverifiable.keys() ^ listed
 
 
-@pytest.mark.gpu(real=True)
-def test_every_text_is_that_of_a_real_gpu() -> None:
-    """On a machine with a GPU nothing is unverifiable; the differences go to standard output."""
-    with torch.no_grad():
-        real = {case: oracle.answer(*case, make) for case in oracle.cases()}
-        with practice_gpu(force=True):
-            ours = {case: oracle.answer(*case, make) for case in oracle.cases()}
-    different = {" | ".join(case): (real[case], ours[case]) for case in real if real[case] != ours[case]}
-    for case, (theirs, text) in different.items():
-        print(f"{case}\n  GPU:          {theirs}\n  practice GPU: {text}")
-    assert different.keys() == DIFFERENT.keys()
-
-
 def test_cases_in_which_cuda_needs_no_driver_agree_at_once(gpu) -> None:
     """A few of the same questions, quickly, so that a slip shows before the slow test runs."""
-    assert oracle.answer("add", "cc", make) == oracle.PASSED
-    assert "at least two devices, cuda:0 and cpu!" in oracle.answer("add", "pc", make)
-    assert "wrapper_CUDA_addmm" in oracle.answer("linear", "cpp", make)
-    assert "meshgrid expects all tensors" in oracle.answer("cartesian_prod", "cp", make)
-    assert "wrapper_CUDA___fused_rms_norm" in oracle.answer("rms_norm", "cp", make)
-    assert "wrapper_CUDA_bmm" in oracle.answer("bilinear", "pccc", make)
-    assert "no longer allowed" in oracle.answer("set_", "cp", make)
+    for name, mix, text in (
+        ("add", "cc", oracle.PASSED),
+        ("add", "pc", "at least two devices, cuda:0 and cpu!"),
+        ("linear", "cpp", "wrapper_CUDA_addmm"),
+        ("cartesian_prod", "cp", "meshgrid expects all tensors"),
+        ("rms_norm", "cp", "wrapper_CUDA___fused_rms_norm"),
+        ("bilinear", "pccc", "wrapper_CUDA_bmm"),
+        ("set_", "cp", "no longer allowed"),
+    ):
+        assert text in oracle.answer(name, mix, oracle.on_gpu)

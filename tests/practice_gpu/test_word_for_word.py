@@ -65,20 +65,20 @@ def test_there_are_programs_of_every_group():
     found = list(programs())
     counts = {group: len([p for p in found if p.group == group]) for group in {p.group for p in found}}
     assert counts.keys() == {"operator", "mistake", "error page", "solution"}
-    assert counts["operator"] > 100 and counts["mistake"] > 20 and counts["error page"] > 60
+    assert counts["operator"] > 100 and counts["mistake"] > 5 and counts["error page"] > 60
     keys = [key for program in found for key in program.keys]
     assert len(keys) == len(set(keys))
 
 
 def test_the_table_shows_differences_in_full():
-    row = {"group": "operator", "key": "operator: add", "verdict": "other text"}
-    sides = {side: answer(side, "RuntimeError", f"said by {side}") for side in GPUS}
-    table = "\n".join(text_of([{**row, **sides}], {"device": "NVIDIA X", "torch": "9"}))
+    sides = [answer(side, "RuntimeError", f"said by {side}") for side in GPUS]
+    table = "\n".join(text_of([("operator", "other text", *sides)], {"device": "NVIDIA X", "torch": "9"}))
     assert "other text          1" in table
     assert "operator: add: other text\n  real      RuntimeError: said by real  null" in table
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.skipif(not POSSIBLE, reason="no warm process here")
 def test_every_program_is_answered_for(tmp_path, monkeypatch):
     monkeypatch.setattr(word_for_word, "LIMIT", 600)

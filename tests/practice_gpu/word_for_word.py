@@ -3,10 +3,10 @@
     python tests/practice_gpu/word_for_word.py FOLDER [--only operator mistake] [--rehearse]
 
 Programs are the operators of ``oracle.py``, the mistakes of ``test_mistakes.py``, causes and fixes of the
-page of error messages, and the solutions of the exercises. Each runs in a process of its own, with a limit.
+page of error messages, and the solutions of the exercises. Each runs in a separate process, with a limit.
 ``answers.jsonl`` in the folder gets each answer at once, so that a second run asks only what is missing;
-``word_for_word.txt`` is for people, ``word_for_word.json`` for programs. A difference is a finding, not a
-failure. In a rehearsal both sides are practice GPUs.
+``word_for_word.txt`` gets the comparison. A difference is a finding, not a failure. In a rehearsal both sides
+are practice GPUs.
 """
 
 from __future__ import annotations
@@ -105,12 +105,7 @@ def function_of(group: str, case: str) -> Callable[[], Any]:
     if group == "mistake":
         return test_mistakes.MISTAKES[case][0]
     name, mix = case.split(" | ")
-    return lambda: oracle.run(name, mix, make)
-
-
-def make(where: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    tensor = torch.rand(shape) if dtype.is_floating_point else torch.zeros(shape, dtype=dtype)
-    return tensor.cuda() if where == "c" else tensor
+    return lambda: oracle.run(name, mix, oracle.on_gpu)
 
 
 def described(value: Any) -> Any:
@@ -139,10 +134,10 @@ def append(file: Path, found: Answer) -> None:
 
 
 class Asking:
-    """Asks both sides; `simulated` tells of a rehearsal, in which the real one is not real."""
+    """Asks both sides; in a rehearsal both are practice GPUs."""
 
     def __init__(self, warm: WarmProcess, folder: Path, rehearse: bool) -> None:
-        self.warm, self.folder, self.rehearse = warm, folder, rehearse
+        self.warm, self.folder, self.simulated = warm, folder, {"practice": True, "real": rehearse}
         self.file = folder / "answers.jsonl"
         self.file.touch()
 
@@ -153,34 +148,36 @@ class Asking:
         return {(found["key"], found["side"]): found for found in whole}
 
     def start(self, side: str, function: str, *arguments: Any) -> tuple[int | None, str, str]:
-        """Call a function in a fork: return its status, None where its time was over, and what it printed."""
-        hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.simulated(side) else {}
+        """Call a function in a fork; return its status, None after the time limit, and what it printed."""
+        hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.simulated[side] else {}
         with tempfile.TemporaryDirectory() as empty:
             fork = self.warm.start(
-                function, *arguments, folder=empty, environment={**os.environ, **hidden}, stderr=True
+                function,
+                *arguments,
+                folder=empty,
+                environment={**os.environ, **hidden},
+                stderr=subprocess.PIPE,
             )
             try:
-                output, errors = fork.communicate(LIMIT)
+                output, errors = fork.communicate(timeout=LIMIT)
             except subprocess.TimeoutExpired:
                 return None, "", ""
-        return fork.returncode, output.decode(), errors.decode()
-
-    def simulated(self, side: str) -> bool:
-        return side == "practice" or self.rehearse
+        return fork.returncode, output, errors
 
     def ask(self, program: Program, side: str) -> None:
-        """Have one side answer, and see to it that there is an answer."""
+        """Get one side's answers, which say so if a process gave none."""
+        simulated = self.simulated[side]
         if program.cases:
-            arguments = [str(self.file), side, self.simulated(side), program.group, list(program.cases)]
+            arguments = [str(self.file), side, simulated, program.group, list(program.cases)]
             status, _, _ = self.start(side, "word_for_word:answer", *arguments)
         else:
             script = self.folder / "programs" / f"{re.sub(r'[^A-Za-z0-9]+', '_', program.name)}.py"
             script.parent.mkdir(exist_ok=True)
             script.write_text(program.script, encoding="utf-8")
-            begin, arguments = "runpy:run_path", [str(script), None, "__main__"]
-            if self.simulated(side):
-                begin, arguments = "practice_gpu.command:main", [[str(script)]]
-            status, output, errors = self.start(side, begin, *arguments)
+            run = (
+                ("practice_gpu.command:main", [str(script)]) if simulated else ("runpy:run_path", str(script))
+            )
+            status, output, errors = self.start(side, *run, *[] if simulated else [None, "__main__"])
             if status is not None:
                 append(self.file, {"key": program.keys[0], "side": side, **of_script(status, output, errors)})
         given = self.answers()
@@ -191,7 +188,7 @@ class Asking:
 
 
 def of_script(status: int, output: str, errors: str) -> Answer:
-    """Tell the error that ended a script from its traceback; its value is its status and what it printed."""
+    """Read the error that ended a script from its traceback; its value is its status and what it printed."""
     tail = errors.rpartition("Traceback (most recent call last):")[2]
     lines = tail.strip().split("\n")
     first = next((n for n, line in enumerate(lines) if n and not line.startswith((" ", "\t"))), 0)
@@ -229,27 +226,20 @@ def alike(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def text_of(rows: list[dict[str, Any]], about: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of the table: counts, then the differences in full, then what agrees, by name."""
+def text_of(rows: list[tuple[str, str, Answer, Answer]], about: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of the table, from rows of group, verdict and the two answers: first the counts."""
     yield f"{about['device']}, torch {about['torch']}, and the practice GPU: {len(rows)} answers"
-    for group, count in Counter((row["group"], row["verdict"]) for row in rows).items():
-        yield f"  {group[0]:10}  {group[1]:15}  {count:4}"
-    for row in rows:
-        if row["verdict"] != "agree":
-            yield f"\n{row['key']}: {row['verdict']}"
-            for side in SIDES:
-                said = row[side]
+    for (group, result), count in Counter(row[:2] for row in rows).items():
+        yield f"  {group:10}  {result:15}  {count:4}"
+    for _, result, *sides in rows:
+        if result != "agree":
+            yield f"\n{sides[0]['key']}: {result}"
+            for side, said in zip(SIDES, sides, strict=True):
                 yield f"  {side:8}  {said['type'] or 'no error'}: {said['text']}  {json.dumps(said['value'])}"
     yield "\nThe same on both:"
     yield from (
-        f"  {row['key']}: {row['real']['type'] or 'no error'}" for row in rows if row["verdict"] == "agree"
+        f"  {real['key']}: {real['type'] or 'no error'}" for _, result, real, _ in rows if result == "agree"
     )
-
-
-def write_table(folder: Path, rows: list[dict[str, Any]], about: dict[str, Any]) -> None:
-    whole = json.dumps({"about": about, "rows": rows}, indent=1, ensure_ascii=False)
-    (folder / "word_for_word.json").write_text(whole + "\n", encoding="utf-8")
-    (folder / "word_for_word.txt").write_text("\n".join(text_of(rows, about)) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -266,13 +256,13 @@ def main() -> None:
     paths = os.pathsep.join([*sys.path[:3], os.environ.get("PYTHONPATH", "")])
     with WarmProcess((*PRELOADED, "word_for_word"), {**os.environ, "PYTHONPATH": paths}) as warm:
         asking = Asking(warm, folder, options.rehearse)
-        gpus = {}
+        about = {}
         for side in SIDES:
-            status, output, errors = asking.start(side, "word_for_word:machine", asking.simulated(side))
+            status, output, errors = asking.start(side, "word_for_word:machine", asking.simulated[side])
             if status:
                 raise SystemExit(errors or output)
-            about = json.loads(output)
-            gpus[side] = about["device"]
+            about[side] = json.loads(output)
+        gpus = {side: about[side]["device"] for side in SIDES}
         given = asking.answers()
         todo = [
             (program, side)
@@ -285,16 +275,14 @@ def main() -> None:
             list(pool.map(lambda one: asking.ask(*one), todo))
         finally:  # also after Ctrl-C: a table of what is there
             pool.shutdown(wait=False, cancel_futures=True)
-            found = asking.answers()
-            rows = []
+            found, rows = asking.answers(), []
             for group, key in [(program.group, key) for program in chosen for key in program.keys]:
-                if pair := {side: found[key, side] for side in SIDES if (key, side) in found}:
-                    rows.append({"group": group, "key": key, **pair})
-            rows = [row for row in rows if "real" in row and "practice" in row]
-            for row in rows:
-                row["verdict"] = verdict(row["real"], row["practice"], gpus)
-            write_table(folder, rows, {**about, "device": gpus["real"]})
-            counts = Counter(row["verdict"] for row in rows)
+                pair = [found[key, side] for side in SIDES if (key, side) in found]
+                if len(pair) == 2:
+                    rows.append((group, verdict(*pair, gpus), *pair))
+            table = "\n".join(text_of(rows, about["real"]))
+            (folder / "word_for_word.txt").write_text(f"{table}\n", encoding="utf-8")
+            counts = Counter(row[1] for row in rows)
             print(", ".join(f"{count} {name}" for name, count in counts.items()), flush=True)
 
 

@@ -59,9 +59,9 @@ def traced(warm, folder: Path, operation: str, *arguments: Any, inject: str = ""
         pytest.skip("needs strace: apt install strace")
     program = warm.start("runs:watched", operation, how, *arguments, folder=folder)
     begun = program.stdout.readline()
-    if begun != b"ready\n":
-        rest = program.communicate()[0].decode()
-        raise AssertionError(f"{operation} was not prepared: {begun.decode()}{rest}")
+    if begun != "ready\n":
+        rest = program.communicate()[0]
+        raise AssertionError(f"{operation} was not prepared: {begun}{rest}")
     log = folder.with_suffix(".strace")
     command = ["strace", "-f", "-p", str(program.pid), "-o", str(log), "-e", KINDS, "-e", "signal=none"]
     if "signal=" in inject:
@@ -80,9 +80,9 @@ def traced(warm, folder: Path, operation: str, *arguments: Any, inject: str = ""
         done = program.stdout.readline()
         strace.terminate()  # it lets go of the program
         strace.communicate()
-    if done == b"done\n":  # else a signal has ended it
+    if done == "done\n":  # else a signal has ended it
         os.kill(program.pid, signal.SIGUSR1)
-    output = (done + program.communicate()[0]).decode()
+    output = done + program.communicate()[0]
     limit.cancel()
     told = [json.loads(line[5:]) for line in output.splitlines() if line.startswith("told ")]
     lines = log.read_text(errors="replace").splitlines()

@@ -109,7 +109,7 @@ def test_two_writers(tally, warm, tmp_path):
     save_checkpoint(tmp_path / "a.safetensors", epoch=1, **noisy_parts(seed=1))
     expected = {seed: digest(noisy_parts(seed=seed)["model"].state_dict()) for seed in (1, 2)}
     writers = [warm.start("runs:write_for_ever", str(tmp_path), seed, folder=tmp_path) for seed in (1, 2)]
-    assert [writer.stdout.readline() for writer in writers] == [b"begun\n"] * 2
+    assert [writer.stdout.readline() for writer in writers] == ["begun\n"] * 2
     seen = set()
     try:
         while tally.of < tally.some(tally.row.least) or (len(seen) < 2 and tally.of < 5000):
@@ -122,7 +122,7 @@ def test_two_writers(tally, warm, tmp_path):
     finally:
         for writer in writers:
             os.kill(writer.pid, signal.SIGTERM)
-        outputs = [writer.communicate()[0].decode() for writer in writers]
+        outputs = [writer.communicate()[0] for writer in writers]
     assert seen == {1, 2}, "one writer wrote nothing"
     assert [writer.returncode for writer in writers] == [0, 0], outputs
     assert not left(tmp_path, "a.safetensors")

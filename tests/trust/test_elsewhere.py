@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 def test_cpu_to_practice(tally, warm, tmp_path):
     def forked(function, folder, device):
         child = warm.start(f"runs:{function}", str(folder), device, folder=folder, environment=NO_GPU)
-        return child.communicate()[0].decode()
+        return child.communicate()[0]
 
     there_and_back(tally, tmp_path, (forked, "cpu"), (forked, "cuda"))
 

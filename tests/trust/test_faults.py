@@ -43,7 +43,7 @@ def verdict(done, warm, folder, inject, expected):
         return f"{inject}: never reached"
     if expected is None:
         then = warm.start("runs:after_the_end", str(folder), folder=folder)
-        output = then.communicate()[0].decode()
+        output = then.communicate()[0]
         return "" if done.status == -15 and output == "well\n" else f"{inject}: {done.status}, then {output}"
     if done.told is None:
         return f"{inject}: {done.output[-500:]}"

@@ -100,7 +100,7 @@ def use_in_children(tally, warm, folder, cases, notes):
         texts[str(number)] = text
     while left := os.listdir(folder):  # noqa: PTH208
         child = warm.start("uses:use_many", str(folder), folder=folder.parent)
-        output = child.communicate()[0].decode(errors="replace")
+        output = child.communicate()[0]
         for name, seconds, told in re.findall(r"^told (\d+) (\S+) (.*)$", output, re.MULTILINE):
             text = texts[name]
             notes["used"] += told == "used"
@@ -120,7 +120,7 @@ def attempt(warm, program, what, place, path, worst):
     folder = place if place.is_dir() and place != path else place.parent
     child = warm.start(program, os.fspath(place).encode("utf-8", "surrogateescape").hex(), folder=folder)
     try:
-        output = child.communicate(timeout=120)[0].decode()
+        output = child.communicate(timeout=120)[0]
     except subprocess.TimeoutExpired:
         return f"{what}: no end"
     told = [line[5:] for line in output.splitlines() if line.startswith("told ")]

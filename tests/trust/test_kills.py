@@ -12,6 +12,7 @@ import pytest
 pytestmark = pytest.mark.slow  # each try is a process
 
 
+@pytest.mark.thorough  # as the next one, but saved by hand
 def test_killed_each_epoch(tally, warm, tmp_path):
     stop_and_resume("runs:train_each_epoch", signal.SIGKILL, tally, warm, tmp_path)
 
@@ -20,6 +21,7 @@ def test_killed_each_step(tally, warm, tmp_path):
     stop_and_resume("runs:train_each_step", signal.SIGKILL, tally, warm, tmp_path)
 
 
+@pytest.mark.thorough
 def test_stopped_each_step(tally, warm, tmp_path):
     """AutoSave turns SIGTERM into a save and an end."""
     stop_and_resume("runs:train_each_step", signal.SIGTERM, tally, warm, tmp_path)
@@ -41,10 +43,10 @@ def stop_and_resume(program, how, tally, warm, tmp_path):
         folder, stops = tmp_path / str(number), 0
         for _ in range(chance.choice([1, 1, 2, 3])):
             run = start(warm, program, folder, workers)
-            assert run.stdout.readline() == b"begun\n"
+            assert run.stdout.readline() == "begun\n"
             time.sleep(chance.random() * seconds[workers])
             stop(run, how)
-            output = run.communicate()[0].decode()
+            output = run.communicate()[0]
             stops += run.returncode == ended
             writing.extend(number for path in folder.iterdir() if path.name.endswith(".part"))
             if run.returncode not in (0, ended, -how):
@@ -52,7 +54,7 @@ def stop_and_resume(program, how, tally, warm, tmp_path):
         if not stops:
             return None
         run = start(warm, program, folder, workers)
-        output = run.communicate()[0].decode()
+        output = run.communicate()[0]
         left = [path.name for path in folder.iterdir() if path.name.endswith(".part")]
         if f"state {expected[workers]}" not in output:
             return f"run {number}, {workers} workers, {stops} stops: exit {run.returncode}: {output[-600:]}"
@@ -84,6 +86,6 @@ def start(warm, program, folder, workers):
 
 
 def state_of(run):
-    output = run.communicate()[0].decode()
+    output = run.communicate()[0]
     assert run.returncode == 0, output
     return output.split("state ")[1].strip()

@@ -39,7 +39,7 @@ def test_lessons_again(tally, warm_with_docs, tmp_path):
         child = warm.start(
             "lesson_runs:run_lesson", str(lesson), str(file), folder=folder, environment=environment
         )
-        output = child.communicate()[0].decode()
+        output = child.communicate()[0]
         return lesson, json.loads(file.read_text()) if file.exists() else output[-500:]
 
     first = {}
