@@ -192,6 +192,18 @@ def deep(begin: bytes, end: bytes, depth: int) -> Raw:
     return Raw(begin * depth + b"0" + end * depth)
 
 
+MARKED = """
+    {"$tuple":[]} {"$tuple":1} {"$set":[1,2]} {"$set":[1,1]} {"$set":[[1]]} {"$Size":[-1]}
+    {"$Size":[9223372036854775808]} {"$Size":[1.5]} {"$deque":[1,2],"maxlen":1} {"$deque":[1],"maxlen":-1}
+    {"$deque":[1],"maxlen":9223372036854775808} {"$deque":[1]} {"$dict":[[1,2],[1,3]]} {"$dict":[[[1],2]]}
+    {"$dict":[1]} {"$Counter":{"a":"b"}} {"$Counter":{"$dict":[[5,1]]}} {"$OrderedDict":{},"_metadata":5}
+    {"$OrderedDict":{},"__class__":5} {"$complex":[1.0,2.0]} {"$complex":[1]} {"$complex":["1+2j"]}
+    {"$complex":[]} {"$bytes":"AAAA"} {"$bytes":"A"} {"$bytes":5} {"$dtype":"torch.float32"} {"$dtype":"nn"}
+    {"$dtype":"float"} {"$dtype":5} {"$device":"cpu"} {"$device":"meta"} {"$device":"cuda:99999999999"}
+    {"$device":5} {"$tensor":"missing"} {"$tensor":[1]} {"$none":1}
+"""
+"""JSON of marked values, right and wrong ones."""
+
 FOREIGN: dict[str, Any] = {
     **{
         repr(value)[:12] + ("…" if len(repr(value)) > 12 else ""): value
@@ -202,48 +214,7 @@ FOREIGN: dict[str, Any] = {
     "-10**400": -(10**400),
     "10**3000": 10**3000,
     **{text: {"$float": text} for text in ("nan", "inf", "-inf", "1", "")},
-    **{
-        as_json(value).decode()[:40]: value
-        for value in (
-            {"$tuple": []},
-            {"$tuple": 1},
-            {"$set": [1, 2]},
-            {"$set": [1, 1]},
-            {"$set": [[1]]},
-            {"$Size": [-1]},
-            {"$Size": [2**63]},
-            {"$Size": [1.5]},
-            {"$deque": [1, 2], "maxlen": 1},
-            {"$deque": [1], "maxlen": -1},
-            {"$deque": [1], "maxlen": 2**63},
-            {"$deque": [1]},
-            {"$dict": [[1, 2], [1, 3]]},
-            {"$dict": [[[1], 2]]},
-            {"$dict": [1]},
-            {"$Counter": {"a": "b"}},
-            {"$Counter": {"$dict": [[5, 1]]}},
-            {"$OrderedDict": {}, "_metadata": 5},
-            {"$OrderedDict": {}, "__class__": 5},
-            {"$complex": [1.0, 2.0]},
-            {"$complex": [1]},
-            {"$complex": ["1+2j"]},
-            {"$complex": []},
-            {"$bytes": "AAAA"},
-            {"$bytes": "A"},
-            {"$bytes": 5},
-            {"$dtype": "torch.float32"},
-            {"$dtype": "nn"},
-            {"$dtype": "float"},
-            {"$dtype": 5},
-            {"$device": "cpu"},
-            {"$device": "meta"},
-            {"$device": "cuda:99999999999"},
-            {"$device": 5},
-            {"$tensor": "missing"},
-            {"$tensor": [1]},
-            {"$none": 1},
-        )
-    },
+    **{text[:40]: json.loads(text) for text in MARKED.split()},
     **{f"colliding {form}s": colliding(form) for form in ("int", "tuple", "complex", "float", "chain")},
     "colliding keys": Raw(
         b'{"$dict":[' + ",".join(f"[{number * PRIME},0]" for number in range(1, MANY)).encode() + b"]}"

@@ -13,19 +13,11 @@ CALLS = Path(__file__).parents[1] / "test_wrong_calls.py"
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_wrong_calls(tally, tmp_path):
     file = tmp_path / "calls.xml"
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        f"--junit-xml={file}",
-        str(CALLS),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={file}"]
+    done = subprocess.run([*command, str(CALLS)], capture_output=True, text=True)
     assert file.exists(), done.stdout + done.stderr
     for case in ElementTree.parse(file).iter("testcase"):
         problems = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
