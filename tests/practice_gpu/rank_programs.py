@@ -1,7 +1,6 @@
-"""What `test_process_groups` runs: ``rank_programs.py FOLDER``, in processes with a practice GPU each.
+"""What `test_process_groups` runs: ``rank_programs.py FOLDER``, in two processes with a practice GPU each.
 
-Each function below `check` is tried in every process; what it returns, or the error that it raises, is
-written into ``FOLDER/RANK.json``.
+Every function below `check` runs in both processes; ``FOLDER/RANK.json`` gets its result, or its error.
 """
 
 import json
@@ -69,62 +68,56 @@ def numbers(tensors):
 def names(rank, world, here):
     group = dist.new_group([0, 1], backend="nccl")
     gloo = dist.new_group(backend="gloo")
-    on_host = torch.full((2,), float(rank))
-    dist.all_reduce(on_host, group=gloo)
+    dist.all_reduce(on_host := torch.full((2,), float(rank)), group=gloo)
     backends = [dist.get_backend(), dist.get_backend(group), dist.get_backend(gloo)]
-    return [*backends, dist.is_nccl_available(), torch.cuda.device_count(), on_host.tolist()]
+    assert backends == ["nccl", "nccl", "gloo"] and on_host.tolist() == [1, 1]
+    assert dist.is_nccl_available() and torch.cuda.device_count() == 2
 
 
 @check
 def reductions(rank, world, here):
-    found = {}
-    for name in ("SUM", "AVG", "MIN", "MAX", "PRODUCT"):
+    rows = torch.tensor([[1, 2], [2, 5]])
+    sums = {"SUM": rows.sum(0), "MIN": rows.amin(0), "MAX": rows.amax(0), "PRODUCT": rows.prod(0)}
+    for name, expected in {**sums, "AVG": rows.double().mean(0)}.items():
         for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.int64):
-            values = torch.tensor([rank + 1, 3 * rank + 2], dtype=dtype, device=here)
+            values = rows[rank].to(here, dtype)
             work = dist.all_reduce(values, getattr(dist.ReduceOp, name), async_op=dtype is torch.int64)
             if work is not None:
                 work.wait()
-            assert values.device == here and values.dtype == dtype
-            found[f"{name} {dtype}"] = values.tolist()
-    return found
+            assert (values.device, values.dtype) == (here, dtype)
+            assert values.tolist() == expected.to(dtype).tolist(), (name, dtype)  # integers are cut off
 
 
 @check
 def exchanges(rank, world, here):
-    mine = torch.tensor([10.0 * rank, 10 * rank + 1], device=here)
-    found, parts = {}, [torch.empty(2, device=here) for _ in range(world)]
+    mine, parts = torch.tensor([10.0 * rank, 10 * rank + 1], device=here), [torch.empty(2).to(here), None]
+    parts[1] = parts[0].clone()
     dist.all_gather(parts, mine)
-    found["all_gather"] = [part.tolist() for part in parts]
-    whole = torch.empty(world * 2, device=here)
-    dist.all_gather_into_tensor(whole, mine)
-    found["all_gather_into_tensor"] = whole.tolist()
-    dist.all_gather_into_tensor(in_rows := torch.empty(world, 2, device=here), mine)
-    found["rows"] = in_rows.tolist()
+    dist.all_gather_into_tensor(whole := torch.empty(4, device=here), mine)
+    dist.all_gather_into_tensor(in_rows := torch.empty(2, 2, device=here), mine)
+    assert whole.tolist() == torch.cat(parts).tolist() == in_rows.flatten().tolist() == [0, 1, 10, 11]
+    summed = [2 * value + 1 for value in (0, 1, 10, 11)[2 * rank : 2 * rank + 2]]
     dist.reduce_scatter_tensor(part := torch.empty(2, device=here), whole + rank)
-    found["reduce_scatter_tensor"] = part.tolist()
+    assert part.tolist() == summed
     dist.reduce_scatter(part, list((whole + rank).chunk(world)), op=dist.ReduceOp.AVG)
-    found["reduce_scatter"] = part.tolist()
+    assert part.tolist() == [value / 2 for value in summed]
     dist.broadcast(given := mine.clone(), 1)
-    found["broadcast"] = given.tolist()
+    assert given.tolist() == [10, 11]
     dist.all_to_all_single(swapped := torch.empty(2, device=here), mine)
-    found["all_to_all_single"] = swapped.tolist()
-    rows = torch.arange(6.0, device=here).view(3, 2) + 10 * rank
-    splits = [1, 2] if rank == 0 else [2, 1]
-    received = torch.empty(3, 2, device=here)
-    dist.all_to_all_single(received, rows, splits, splits)
-    found["rows of all_to_all_single"] = received.tolist()
+    assert swapped.tolist() == [rank, 10 + rank]
+    rows, splits = torch.arange(6.0, device=here).view(3, 2) + 10 * rank, [1, 2] if rank == 0 else [2, 1]
+    dist.all_to_all_single(received := torch.empty(3, 2, device=here), rows, splits, splits)
+    assert received.tolist() == [[[0, 1], [10, 11], [12, 13]], [[2, 3], [4, 5], [14, 15]]][rank]
     dist.reduce(kept := torch.tensor([rank + 1.0], device=here), 0, dist.ReduceOp.AVG)
-    found["reduce"] = kept.tolist()
+    assert rank or kept.item() == 1.5
     dist.gather(mine, parts if rank == 0 else None)
-    found["gather"] = [part.tolist() for part in parts] if rank == 0 else None
+    assert rank or torch.equal(torch.cat(parts), whole)
     dist.scatter(given, [mine + 5 * n for n in range(world)] if rank == 0 else None)
-    found["scatter"] = given.tolist()
-    if rank < 2:
-        dist.send(mine, 1) if rank == 0 else dist.recv(given, 0)
-        found["send"] = given.tolist()
+    assert given.tolist() == [5 * rank, 5 * rank + 1]
+    dist.send(mine, 1) if rank == 0 else dist.recv(given, 0)
+    assert given.tolist() == [0, 1]
     dist.barrier()
     assert {tensor.device for tensor in (*parts, whole, part, given, swapped, in_rows)} == {here}
-    return found
 
 
 @check
@@ -133,64 +126,53 @@ def objects(rank, world, here):
     dist.all_gather_object(found, {"rank": rank})
     given = [torch.ones(2, device=here) * rank]
     dist.broadcast_object_list(given, 1, device=here)
-    return [found, given[0].tolist()]
+    assert found == [{"rank": 0}, {"rank": 1}] and given[0].tolist() == [1, 1]
 
 
 @check
 def received_on_the_host(rank, world, here):
+    """From any process, where Gloo serves the host."""
     group = dist.new_group(backend="cpu:gloo,cuda:nccl")
     values = torch.tensor([rank + 5.0])
     dist.send(values, 1, group=group) if rank == 0 else dist.recv(values, group=group)
-    return values.tolist()
-
-
-@check
-def functional(rank, world, here):
-    import torch.distributed._functional_collectives as collectives
-
-    total = collectives.all_reduce(torch.full((2,), rank + 1.0, device=here), "avg", dist.group.WORLD)
-    assert total.device == here
-    return (total * 2).tolist()
+    assert values.item() == 5
 
 
 @check
 def averages(rank, world, here):
-    """In every way in which they can be asked for; each process has its rank and ten times that."""
+    """In every way to ask for them; each process has its rank and ten times that."""
     import torch.distributed._functional_collectives as collectives
 
     group, average = dist.group.WORLD, dist.ReduceOp.AVG
-    mine = [
+    floats, integers = (
         torch.tensor([rank, 10 * rank], device=here, dtype=dtype) for dtype in (torch.float32, torch.int64)
-    ]
-    found = {}
+    )
     options = dist.AllreduceOptions()
     options.reduceOp = average
-    for name in "options", "options again":
-        group.allreduce([values := mine[0].clone()], options).wait()
-        found[name] = values
-    group.allreduce(values := mine[0].clone(), average).wait()
-    found["by itself"] = values
-    group.allreduce([values := mine[0].clone()], op=average).wait()
-    found["by name"] = values
-    for name, values in zip(("coalesced floats", "coalesced integers"), mine, strict=True):
-        dist.all_reduce_coalesced(several := [values.clone(), values.clone()], average)
-        found[name] = several[1]
-    dist.reduce_scatter_tensor(part := torch.empty(1, device=here), mine[0], average)
-    dist.all_gather_into_tensor(whole := torch.empty(world, device=here), part)
-    found["parts"] = whole
-    part = collectives.wait_tensor(collectives.reduce_scatter_tensor(mine[0], "avg", 0, group))
-    dist.all_gather_into_tensor(whole := torch.empty(world, device=here), part)
-    found["functional parts"] = whole
+    for reduce in (
+        lambda values: group.allreduce([values], options).wait(),
+        lambda values: group.allreduce([values], options).wait(),  # they are as before
+        lambda values: group.allreduce(values, average).wait(),
+        lambda values: group.allreduce([values], op=average).wait(),
+        lambda values: dist.all_reduce_coalesced([values.clone(), values], average),
+    ):
+        reduce(values := floats.clone())
+        assert values.tolist() == [0.5, 5]
+    dist.all_reduce_coalesced(several := [integers.clone(), integers.clone()], average)
+    assert several[1].tolist() == [0, 5]
+    dist.reduce_scatter_tensor(part := torch.empty(1, device=here), floats, average)
+    functional = collectives.wait_tensor(collectives.reduce_scatter_tensor(floats, "avg", 0, group))
+    assert part.tolist() == functional.tolist() == [[0.5, 5][rank]]
+    assert collectives.all_reduce(floats, "avg", group).device == here
 
     class Other(threading.Thread):
         def run(self):  # without what a thread does before
-            dist.all_reduce(mine[0], average)
+            dist.all_reduce(floats, average)
 
     thread = Other()
     thread.start()
     thread.join()
-    found["thread"] = mine[0]
-    return numbers(found)
+    assert floats.tolist() == [0.5, 5]
 
 
 # -- models
@@ -223,9 +205,12 @@ def fully_sharded(rank, world, here):
     first = model[0].weight
     assert (first.device, first.to_local().device) == (here, here)
     whole = {name: value.full_tensor() for name, value in model.state_dict().items()}
-    held = sum(value.to_local().numel() for value in model.state_dict().values())
+    held = torch.tensor(sum(value.to_local().numel() for value in model.state_dict().values())).to(here)
+    assert held > 0
+    dist.all_reduce(held)
+    assert held == sum(value.numel() for value in whole.values())
     single = {name: value.full_tensor() for name, value in single.state_dict().items()}
-    return {"weights": numbers(whole), "held": held, "float32": numbers(single)}
+    return {"weights": numbers(whole), "float32": numbers(single)}
 
 
 @check
@@ -241,7 +226,7 @@ def saved_in_shards(rank, world, here):
         for parameter in model.parameters():
             parameter.zero_()
     dcp.load(state, checkpoint_id=folder)
-    return all(torch.equal(state[name].full_tensor(), value) for name, value in before.items())
+    assert all(torch.equal(state[name].full_tensor(), value) for name, value in before.items())
 
 
 @check
@@ -257,63 +242,55 @@ def tensor_parallel(rank, world, here):
     model = parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
     parted = model(inputs)
     parted.sum().backward()
-    return [(parted - whole).abs().max().item(), model[0].weight.to_local().shape[0], str(parted.device)]
+    assert (parted - whole).abs().max().item() < 1e-12
+    assert (model[0].weight.to_local().shape[0], parted.device) == (8, here)
 
 
-# -- what is refused
+# -- what is refused, and how the error begins
 
-
-@check
-def on_the_cpu(rank, world, here):
-    dist.all_reduce(torch.ones(2))
-
-
-@check
-def partly_on_the_cpu(rank, world, here):
-    dist.all_gather_into_tensor(torch.empty(2 * world), torch.ones(2, device=here))
-
-
-@check
-def on_two_devices(rank, world, here):
-    dist.all_reduce_coalesced([torch.ones(2, device="cuda:0"), torch.ones(2, device="cuda:1")])
-
-
-@check
-def bitwise(rank, world, here):
-    dist.all_reduce(torch.ones(2, dtype=torch.int64, device=here), dist.ReduceOp.BAND)
-
-
-@check
-def bitwise_on_the_cpu(rank, world, here):
-    dist.all_reduce(torch.ones(2, dtype=torch.int64), dist.ReduceOp.BAND)
-
-
-@check
-def from_anybody(rank, world, here):
-    dist.recv(torch.ones(2, device=here))
-
-
-@check
-def of_other_sizes(rank, world, here):
-    dist.all_reduce(torch.ones(2 + rank, device=here))
+ON_THE_CPU = "RuntimeError: No backend type associated with device type cpu"
+MISMATCH = "PracticeError: rank 0 calls {} of 2 elements, torch.float32, but rank 1 calls allreduce"
+REFUSED = {
+    ON_THE_CPU: lambda rank, here: dist.all_reduce(torch.ones(2)),
+    "ValueError: Tensors must be CUDA and dense": lambda rank, here: dist.all_gather_into_tensor(
+        torch.empty(4), torch.ones(2, device=here)
+    ),
+    "ValueError: Expected list of tensors on the same device": lambda rank, here: dist.all_reduce_coalesced(
+        [torch.ones(2, device="cuda:0"), torch.ones(2, device="cuda:1")]
+    ),
+    "ValueError: Cannot use ReduceOp.BAND with NCCL": lambda rank, here: dist.all_reduce(
+        torch.ones(2, dtype=torch.int64, device=here), dist.ReduceOp.BAND
+    ),
+    f"{ON_THE_CPU} (bitwise)": lambda rank, here: dist.all_reduce(
+        torch.ones(2, dtype=torch.int64), dist.ReduceOp.BAND
+    ),
+    "RuntimeError: Backend nccl does not support recvAnysource": lambda rank, here: dist.recv(
+        torch.ones(2, device=here)
+    ),
+    MISMATCH.format("allreduce"): lambda rank, here: dist.all_reduce(torch.ones(2 + rank, device=here)),
+    MISMATCH.format("broadcast"): lambda rank, here: (
+        dist.all_reduce(torch.ones(2, device=here)) if rank else dist.broadcast(torch.ones(2).to(here), 0)
+    ),
+    "RuntimeError: DDP expects same model across all ranks, but Rank 0 has": lambda rank, here: (
+        DistributedDataParallel(nn.Sequential(*[nn.Linear(2, 2) for _ in range(1 + rank)]).to(here))
+    ),
+    "ValueError: DistributedDataParallel's input module must be on the same type": lambda rank, here: (
+        DistributedDataParallel(nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2).to(here)]), [here.index])
+    ),
+}
 
 
 @check
-def something_else(rank, world, here):
-    values = torch.ones(2, device=here)
-    dist.broadcast(values, 0) if rank == 0 else dist.all_reduce(values)
-
-
-@check
-def other_models(rank, world, here):
-    layers = [nn.Linear(2, 2) for _ in range(1 + rank)]
-    DistributedDataParallel(nn.Sequential(*layers).to(here))
-
-
-@check
-def a_model_in_two_places(rank, world, here):
-    model = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2).to(here)])
-    DistributedDataParallel(model, device_ids=[here.index])
+def refused(rank, world, here):
+    for message, call in REFUSED.items():
+        try:
+            call(rank, here)
+        except Exception as error:
+            found = f"{type(error).__name__}: {error}"
+            expected = message.removesuffix(" (bitwise)") if rank == 0 else message.split(":")[0]
+            assert found.startswith(expected), found
+        else:
+            raise AssertionError(f"not refused: {message}")
 
 
 def main():

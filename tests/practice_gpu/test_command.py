@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from sampling import some
 
 from practice_gpu import command
 from practice_gpu.command import main
@@ -140,21 +141,22 @@ def test_a_module_with_a_report(tmp_path):
     assert done.stderr.startswith("Practice GPU: 2 copies") and ".tolist()" in done.stderr
 
 
+UNUSED = {
+    "import torch\nprint(torch.ones(2).sum())": True,
+    "import torch\nprint(torch.ones(2).cuda().sum())": False,
+    "import torch\nprint(torch.cuda.is_available())": True,
+    "import torch\nraise ValueError": False,
+    "import torch, multiprocessing\ndef work(): torch.ones(2).cuda()\n"
+    "if __name__ == '__main__':\n"
+    "    child = multiprocessing.get_context('spawn').Process(target=work)\n"
+    "    child.start(), child.join()": False,
+    "print('no PyTorch')": False,
+}
+"""Programs, and whether no tensor was on the GPU."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("program", "said"),
-    [
-        ("import torch\nprint(torch.ones(2).sum())", True),
-        ("import torch\nprint(torch.cuda.is_available())", True),
-        ("import torch\nprint(torch.ones(2).cuda().sum())", False),
-        ("import torch\nraise ValueError", False),
-        ("import torch, multiprocessing\ndef work(): torch.ones(2).cuda()\n"
-         "if __name__ == '__main__':\n"
-         "    child = multiprocessing.get_context('spawn').Process(target=work)\n"
-         "    child.start(), child.join()", False),
-        ("print('no PyTorch')", False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("program", "said"), some(UNUSED.items(), every=len(UNUSED)))
 def test_it_says_so_if_no_tensor_was_on_the_gpu(tmp_path, program, said):
     (tmp_path / "cpu.py").write_text(program, encoding="utf-8")
     words = ["-m", "practice_gpu", "--force", "cpu.py"]

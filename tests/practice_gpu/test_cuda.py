@@ -68,11 +68,12 @@ def test_peers(two):
 
 def test_questions_before_the_first_use(gpu):
     """PyTorch itself does not ask the allocator then, or asks in vain."""
+    assert not torch.cuda.is_initialized()
     assert torch.cuda.memory_allocated(9) == 0 and torch.cuda.memory_stats() == {}
     with pytest.raises(RuntimeError, match=r"^Invalid device argument $"):  # number 0 ends the text
         torch.cuda.reset_peak_memory_stats(0)
     torch.cuda.reset_peak_memory_stats()  # this asks for the current device, which is a use
-    assert torch.cuda.memory_allocated() == 0
+    assert torch.cuda.is_initialized() and torch.cuda.memory_allocated() == 0
 
 
 def test_a_build_for_the_cpu_has_less_below(monkeypatch):
@@ -194,12 +195,6 @@ def test_legacy_sparse_types(gpu):
     assert isinstance(x, torch.cuda.sparse.FloatTensor)
     assert not isinstance(x, torch.cuda.FloatTensor) and not isinstance(x, torch.cuda.sparse.DoubleTensor)
     assert isinstance(torch.eye(2).cuda(), torch.cuda.FloatTensor)
-
-
-def test_it_is_initialised_by_the_first_use(gpu):
-    assert not torch.cuda.is_initialized()
-    torch.ones(1).cuda()
-    assert torch.cuda.is_initialized()
 
 
 def test_two_devices(two):
@@ -364,3 +359,28 @@ def test_a_device_can_draw_the_numbers_of_the_host(gpu):
         assert all(map(torch.equal, numbers("cpu"), numbers("cuda")))
         assert draws() == 2
     assert not torch.equal(numbers("cpu")[0], numbers("cuda")[0])
+
+
+# -- CUDA's runtime and NVTX, as far as programs call them
+
+
+def test_the_runtime(gpu):
+    runtime = torch.cuda.cudart()
+    assert runtime.cudaProfilerStart() == runtime.cudaError.success
+    assert torch.cuda.check_error(runtime.cudaProfilerStop()) is None
+    x = torch.ones(200, device="cuda")
+    assert runtime.cudaMemGetInfo(0) == (2**30 - 1024, 2**30)
+    assert runtime.cudaHostRegister(x.data_ptr(), x.nbytes, 0) == 0
+    with pytest.raises(torch.cuda.CudaError, match=r"\(2\)"):
+        torch.cuda.check_error(2)
+    with pytest.raises(PracticeError, match="cudaStreamCreate"):
+        runtime.cudaStreamCreate(0)
+
+
+def test_marks_for_a_profiler_do_nothing(gpu):
+    with torch.cuda.profiler.profile(), torch.cuda.nvtx.range("step {}", 1):
+        torch.cuda.nvtx.mark("here")
+        assert torch.cuda.nvtx.range_push("inside") == torch.cuda.nvtx.range_pop() == -2
+        first, second = torch.cuda.nvtx.range_start("a"), torch.cuda.nvtx.range_start("b")
+        assert first != second
+        torch.cuda.nvtx.range_end(first)

@@ -27,32 +27,37 @@ def logged(gpu, kind=None):
     ]
 
 
-def test_copies_to_the_device(gpu):
-    x = torch.ones(100)
-    x.to("cuda")
-    first = above()
-    x.cuda()
-    second = above()
-    torch.tensor([1.0, 2.0], device="cuda")
-    third = above()
-    torch.empty(3, device="cuda").copy_(torch.ones(3))
-    fourth = above()
-    assert logged(gpu) == [
-        (".to()", first, 1, 400, 1),
-        (".cuda()", second, 1, 400, 1),
-        ("torch.tensor()", third, 1, 8, 1),
-        (".copy_()", fourth, 1, 12, 1),
-    ]
-    assert {event.kind for event in gpu.events} == {"host to device"}
+EVENTS = [
+    ("host to device", ".to()", 400, 1, lambda x, host: host.to("cuda")),
+    ("host to device", ".cuda()", 400, 1, lambda x, host: host.cuda()),
+    ("host to device", "torch.tensor()", 8, 1, lambda x, host: torch.tensor([1.0, 2.0], device="cuda")),
+    ("host to device", ".copy_()", 400, 1, lambda x, host: x.copy_(host)),
+    ("device to host", ".cpu()", 400, 1, lambda x, host: x.cpu()),
+    ("device to host", ".to()", 400, 0, lambda x, host: x.to("cpu", non_blocking=True)),
+    ("device to host", ".tolist()", 400, 1, lambda x, host: x.tolist()),
+    ("device to host", ".copy_()", 400, 1, lambda x, host: host.copy_(x)),
+    ("device to host", ".item()", 4, 1, lambda x, host: x[0].item()),
+    ("device to host", "float()", 4, 1, lambda x, host: float(x[0])),
+    ("device to host", "int()", 4, 1, lambda x, host: int(x[0])),
+    ("device to host", "if tensor", 1, 1, lambda x, host: 1 if x[0] > 1 else 0),
+    ("device to host", "format", 4, 1, lambda x, host: f"{x[0]:.3f}"),
+    ("device to host", "print", 400, 1, lambda x, host: print(x)),
+    ("wait", "torch.cuda.synchronize()", 0, 1, lambda x, host: torch.cuda.synchronize()),
+    ("wait", "Stream.synchronize()", 0, 1, lambda x, host: torch.cuda.current_stream().synchronize()),
+    ("wait", "Event.synchronize()", 0, 1, lambda x, host: torch.cuda.Event().synchronize()),
+    ("wait", "nonzero", 0, 1, lambda x, host: x.nonzero()),
+    ("wait", "index", 0, 1, lambda x, host: x[x > 1]),
+    ("wait", "equal", 0, 1, lambda x, host: torch.equal(x, x)),
+]
 
 
-def test_waiting_without_a_copy(gpu):
-    x = torch.ones(2, device="cuda")
-    torch.cuda.synchronize()
-    torch.cuda.current_stream().synchronize()
-    torch.cuda.Event().synchronize()
-    x.nonzero()
-    assert [(event.kind, event.nbytes, event.waits) for event in gpu.events] == [("wait", 0, 1)] * 4
+@pytest.mark.parametrize(("kind", "call", "nbytes", "waits", "do"), EVENTS)
+def test_a_copy_or_wait_is_logged_at_its_line(gpu, kind, call, nbytes, waits, do):
+    x, host = torch.ones(100, device="cuda"), torch.ones(100)
+    do(x, host)
+    (event,) = gpu.events
+    assert (event.kind, event.call, event.count, event.nbytes, event.waits) == (kind, call, 1, nbytes, waits)
+    assert (event.filename, event.line) == (HERE, do.__code__.co_firstlineno)
 
 
 def test_making_tensors_on_the_device_copies_nothing(gpu):
@@ -60,57 +65,6 @@ def test_making_tensors_on_the_device_copies_nothing(gpu):
     x.sum().neg_()
     assert gpu.events == ()
     assert gpu.report() == "Practice GPU: no copy between host and device, and no wait."
-
-
-def test_copies_to_the_host(gpu):
-    x = torch.ones(100, device="cuda")
-    x.cpu()
-    first = above()
-    x.to("cpu", non_blocking=True)
-    second = above()
-    x.tolist()
-    third = above()
-    torch.empty(100).copy_(x)
-    fourth = above()
-    assert logged(gpu, "device to host") == [
-        (".cpu()", first, 1, 400, 1),
-        (".to()", second, 1, 400, 0),
-        (".tolist()", third, 1, 400, 1),
-        (".copy_()", fourth, 1, 400, 1),
-    ]
-
-
-def test_reads_that_make_the_host_wait(gpu):
-    x = torch.tensor([2.0], device="cuda")
-    gpu.clear_events()
-    x.item()
-    lines = [above()]
-    float(x)
-    lines.append(above())
-    int(x)
-    lines.append(above())
-    if x > 1:
-        lines.append(above())
-    f"{x[0]:.3f}"
-    lines.append(above())
-    print(x)
-    lines.append(above())
-    torch.cuda.synchronize()
-    lines.append(above())
-    x.nonzero()
-    lines.append(above())
-    x[x > 1]
-    lines.append(above())
-    torch.equal(x, x)
-    lines.append(above())
-    calls = [
-        ".item()", "float()", "int()", "if tensor", "format", "print", "torch.cuda.synchronize()", "nonzero",
-        "index", "equal",
-    ]  # fmt: skip
-    found = logged(gpu)
-    assert [(call, where) for call, where, *_ in found] == list(zip(calls, lines, strict=True))
-    assert all(count == waits == 1 for _, _, count, _, waits in found)
-    assert [nbytes for *_, nbytes, _ in found] == [4, 4, 4, 1, 4, 4, 0, 0, 0, 0]
 
 
 def test_reading_the_host_is_not_logged(gpu):

@@ -1,4 +1,4 @@
-"""Every mistake of the lessons, with the type and the text of CUDA's own error."""
+"""Mistakes fail with the type and the message of CUDA's error, and what only looks like a mistake works."""
 
 import itertools
 import re
@@ -13,27 +13,13 @@ from torch.utils._pytree import tree_map_only
 from practice_gpu import practice_gpu
 
 SAME = "Expected all tensors to be on the same device, but "
-GOT = (
-    SAME
-    + "got {} is on {}, different from other tensors on {} (when checking argument in method wrapper_CUDA_{})"
-)
-WORDS = (
-    "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
-    "{} instead (while checking arguments for embedding)"
-)
+GOT = SAME + "got {} is on {}, different from other tensors on {} (when checking argument in method {})"
 TWO = SAME + "found at least two devices, {} and {}!"
-
-
 ASSERTED = "CUDA error: device-side assert triggered"
 
 
 def there(*shape):
     return torch.rand(*shape, device="cuda")
-
-
-def assign_a_gradient():
-    weight = there(2).requires_grad_()
-    weight.grad = torch.ones(2)
 
 
 def leave_a_buffer_behind():
@@ -45,93 +31,20 @@ def leave_a_buffer_behind():
 MISTAKES = {
     "labels_not_moved": (
         lambda: nn.CrossEntropyLoss()(nn.Linear(4, 3).cuda()(there(2, 4)), torch.tensor([0, 1])),
-        GOT.format("target", "cpu", "cuda:0", "nll_loss_forward"),
-    ),
-    "model_not_moved": (lambda: nn.Linear(4, 3)(there(2, 4)), GOT.format("mat1", "cuda:0", "cpu", "addmm")),
-    "images_not_moved": (
-        lambda: nn.Linear(4, 3).cuda()(torch.rand(2, 4)),
-        GOT.format("mat1", "cpu", "cuda:0", "addmm"),
-    ),
-    "images_not_moved_to_a_convolution": (
-        lambda: nn.Conv2d(1, 2, 3).cuda()(torch.rand(4, 1, 8, 8)),
-        "Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be the same or input "
-        "should be a MKLDNN tensor and weight is a dense tensor",
-    ),
-    "convolution_not_moved": (
-        lambda: nn.Conv2d(1, 2, 3)(there(4, 1, 8, 8)),
-        "Input type (torch.cuda.FloatTensor) and weight type (torch.FloatTensor) should be the same",
-    ),
-    "predictions_against_labels": (
-        lambda: (torch.tensor([1, 2], device="cuda") == torch.tensor([1, 2])).sum(),
-        TWO.format("cuda:0", "cpu"),
-    ),
-    "class_weights_not_moved": (
-        lambda: nn.CrossEntropyLoss(torch.ones(3))(there(2, 3), torch.tensor([0, 1], device="cuda")),
-        GOT.format("weight", "cpu", "cuda:0", "nll_loss_forward"),
-    ),
-    "positive_weight_not_moved": (
-        lambda: nn.BCEWithLogitsLoss(pos_weight=torch.ones(3))(there(2, 3), there(2, 3)),
-        TWO.format("cuda:0", "cpu"),
+        GOT.format("target", "cpu", "cuda:0", "wrapper_CUDA_nll_loss_forward"),
     ),
     "to_numpy": (
         lambda: there(2).numpy(),
         "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
         "memory first.",
     ),
-    "hidden_state_not_moved": (
-        lambda: nn.LSTM(3, 4).cuda()(there(5, 2, 3), (torch.zeros(1, 2, 4), torch.zeros(1, 2, 4))),
-        "Input and hidden tensors are not at the same device, found input tensor at cuda:0 and hidden tensor "
-        "at cpu",
-    ),
     "buffer_forgotten": (
         leave_a_buffer_behind,
-        GOT.format("running_mean", "cpu", "cuda:0", "_native_batch_norm"),
+        GOT.format("running_mean", "cpu", "cuda:0", "wrapper_CUDA__native_batch_norm"),
     ),
-    "embedding_of_words_on_the_host": (
-        lambda: nn.Embedding(5, 3).cuda()(torch.tensor([1, 2])),
-        GOT.format("index", "cpu", "cuda:0", "_index_select"),
-    ),
-    "lengths_on_the_device": (
-        lambda: nn.utils.rnn.pack_padded_sequence(
-            there(2, 3, 4), torch.tensor([3, 2], device="cuda"), batch_first=True
-        ),
-        "'lengths' argument should be a 1D CPU int64 tensor, but got 1D cuda:0 Long tensor",
-    ),
-    "device_that_does_not_exist": (
-        lambda: torch.ones(2).to("cuda:7"),
-        "CUDA error: invalid device ordinal",
-    ),
-    "index_on_the_device": (
-        lambda: torch.rand(4)[torch.tensor([1, 2], device="cuda")],
-        "indices should be either on cpu or on the same device as the indexed tensor (cpu)",
-    ),
-    "filling_by_a_mask_on_the_host": (
-        lambda: there(3).masked_fill_(torch.tensor([True, False, True]), 0),
-        "expected self and mask to be on the same device, but got mask on cpu and self on cuda:0",
-    ),
-    "filling_at_indices_on_the_host": (
-        lambda: there(3).index_fill_(0, torch.tensor([0, 2]), 0),
-        TWO.format("cuda:0", "cpu"),
-    ),
-    "gradient_of_another_device": (
-        assign_a_gradient,
-        "attempting to assign a gradient with device type 'cpu' to a tensor with device type 'cuda'. Please "
-        "ensure that the gradient and the tensor are on the same device",
-    ),
-    "pinning_on_the_device": (
-        lambda: there(2).pin_memory(),
-        "cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned",
-    ),
-    "generator_of_the_host": (
-        lambda: torch.rand(2, device="cuda", generator=torch.Generator()),
-        "Expected a 'cuda' device type for generator but found 'cpu'",
-    ),
+    "device_that_does_not_exist": (lambda: torch.ones(2).to("cuda:7"), "CUDA error: invalid device ordinal"),
     "label_out_of_range": (
         lambda: F.cross_entropy(there(2, 3), torch.tensor([0, 3], device="cuda")),
-        ASSERTED,
-    ),
-    "word_out_of_range": (
-        lambda: nn.Embedding(5, 3).cuda()(torch.tensor([5], device="cuda")),
         ASSERTED,
     ),
     "gradient_from_the_host": (
@@ -142,44 +55,32 @@ MISTAKES = {
         lambda: nn.Conv2d(1, 2, 3, bias=False).cuda()(there(2, 1, 8, 8).double()),
         "Input type (torch.cuda.DoubleTensor) and weight type (torch.cuda.FloatTensor) should be the same",
     ),
-    "words_that_are_no_integers": (
-        lambda: nn.Embedding(5, 3).cuda()(there(2)),
-        WORDS.format("torch.cuda.FloatTensor"),
-    ),
     "words_that_are_booleans": (
         lambda: nn.Embedding(5, 3).cuda()(there(2) > 0),
-        WORDS.format("CUDABoolType"),
-    ),
-    "positions_on_the_device": (
-        lambda: there(4).tensor_split(torch.tensor([1, 2], device="cuda")),
-        "tensor_split expected tensor_indices_or_sections to be on cpu, but it's on cuda:0",
+        "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but "
+        "got CUDABoolType instead (while checking arguments for embedding)",
     ),
     "lengths_on_the_device_of_a_loss_on_the_host": (
-        lambda: F.ctc_loss(
-            torch.rand(2, 1, 3), torch.ones(1, 1).long(), torch.tensor([2]).cuda(), torch.tensor([1])
-        ),
-        GOT.format("input_lengths", "cuda:0", "cpu", "Tensor__ctc_loss"),
-    ),
-    "attention_over_two_devices": (
-        lambda: F.scaled_dot_product_attention(there(1, 1, 2, 4), *[torch.rand(1, 1, 2, 4)] * 2),
-        "Expected query, key, and value to have the same device type, but got query.device: cuda:0 "
-        "key.device: cpu and value.device: cpu instead.",
+        lambda: F.ctc_loss(torch.rand(2, 1, 3), torch.ones(1, 1).long(), torch.tensor([2]).cuda(), (1,)),
+        GOT.format("input_lengths", "cuda:0", "cpu", "wrapper_CUDA_Tensor__ctc_loss"),
     ),
 }
-"""What is done, and what CUDA says."""
-TYPES = {"to_numpy": TypeError, "device_that_does_not_exist": torch.AcceleratorError}
+"""What is done, and CUDA's message; oracle.py and the pages of error messages have the others."""
+TYPES = {
+    "to_numpy": TypeError,
+    **dict.fromkeys(("device_that_does_not_exist", "label_out_of_range"), torch.AcceleratorError),
+}
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.parametrize("inference", [False, True], ids=["", "inference"])
 def test_a_mistake_fails_with_the_text_of_cuda(mistake, inference):
-    if inference and mistake in ("gradient_of_another_device", "gradient_from_the_host"):
+    if inference and mistake == "gradient_from_the_host":
         pytest.skip("an inference tensor cannot ask for a gradient, on any device")
     call, text = MISTAKES[mistake]
     with practice_gpu(force=True), torch.inference_mode(inference), pytest.raises(Exception) as caught:
         call()
-    expected = torch.AcceleratorError if text == ASSERTED else TYPES.get(mistake, RuntimeError)
-    assert type(caught.value) is expected
+    assert type(caught.value) is TYPES.get(mistake, RuntimeError)
     assert str(caught.value).splitlines()[0] == text
 
 

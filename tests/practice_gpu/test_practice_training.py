@@ -1,40 +1,100 @@
 """Ordinary training code runs on the practice GPU, unmodified, and computes what the CPU computes."""
 
+import copy
 import io
 import multiprocessing
 import os
+from typing import Any
 
-import loops
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from practice_gpu import practice_gpu
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "loop", [loops.sliced_batches, loops.fashion, loops.iris], ids=["S0.5", "S1.13", "S3.8"]
-)
-def test_the_loops_of_the_sources_compute_what_the_cpu_computes(loop):
-    expected = loop()
+class Images(Dataset):
+    """Random images shaped like Fashion-MNIST."""
+
+    def __init__(self, number: int) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.labels = torch.randint(0, 10, (number,), generator=generator)
+        self.images = torch.rand(number, 1, 28, 28, generator=generator) + self.labels.view(-1, 1, 1, 1) / 10
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return self.images[index], int(self.labels[index])
+
+
+def fashion() -> list[float]:
+    """Train for two epochs as beginners do, with a running loss; then evaluate."""
+    torch.manual_seed(0)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = nn.Sequential(nn.Flatten(), nn.Linear(28 * 28, 64), nn.ReLU(), nn.Linear(64, 10)).to(device)
+    criterion, optimizer = nn.CrossEntropyLoss(), torch.optim.Adam(model.parameters(), lr=1e-3)
+    results = []
+    for _ in range(2):
+        model.train()
+        running_loss = 0.0
+        for images, labels in DataLoader(Images(640), batch_size=64, shuffle=True):
+            images, labels = images.to(device), labels.to(device)
+            optimizer.zero_grad()
+            loss = criterion(model(images), labels)
+            loss.backward()
+            optimizer.step()
+            running_loss += loss.item()
+        results.append(running_loss)
+    model.eval()
+    with torch.no_grad():
+        for images, labels in DataLoader(Images(128), batch_size=64):
+            predicted = model(images.to(device)).argmax(dim=1)
+            results.append((predicted == labels.to(device)).sum().item())
+    return results
+
+
+def test_a_loop_computes_what_the_cpu_computes():
+    expected = fashion()
     with practice_gpu(force=True) as gpu:
-        found = loop()
+        found = fashion()
         assert gpu.memory().peak > 0
     assert found == expected
     assert found[0] != found[1]
 
 
-def test_a_cnn_with_all_that_belongs_to_it():
-    with practice_gpu(force=True):
-        result = loops.convolutions("cuda")
-        tensors = [*result["model"].parameters(), *result["model"].buffers()]
-        state = [value["momentum_buffer"] for value in result["optimizer"].state.values()]
-        assert {str(tensor.device) for tensor in [*tensors, *state, result["norm"]]} == {"cuda:0"}
-    assert result["dtypes"] == {torch.bfloat16}
-    assert result["losses"][-1] < result["losses"][0] / 2
-    assert result["lr"] == [0.05 * 0.25]
-    assert result["scale"] == 65536.0
+def test_a_cnn_with_all_that_belongs_to_it(gpu):
+    """BatchNorm, Dropout, scheduler, autocast, GradScaler and gradient clipping."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.2), nn.Flatten(),
+        nn.Linear(8 * 13 * 13, 10),
+    ).cuda()  # fmt: skip
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
+    scaler = torch.amp.GradScaler("cuda")
+    losses = []
+    for _ in range(4):
+        for images, labels in DataLoader(Images(128), batch_size=32):
+            optimizer.zero_grad(set_to_none=True)
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                logits = model(images.cuda())
+                loss = F.cross_entropy(logits, labels.cuda())
+            assert logits.dtype is torch.bfloat16
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            norm = nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            losses.append(loss.item())
+        scheduler.step()
+    state = [value["momentum_buffer"] for value in optimizer.state.values()]
+    tensors = [*model.parameters(), *model.buffers(), *state, norm]
+    assert {str(tensor.device) for tensor in tensors} == {"cuda:0"}
+    assert losses[-1] < losses[0] / 2
+    assert (scheduler.get_last_lr(), scaler.get_scale()) == ([0.05 * 0.25], 65536.0)
 
 
 def test_the_scaler_skips_a_step_that_overflowed(gpu):
@@ -48,7 +108,52 @@ def test_the_scaler_skips_a_step_that_overflowed(gpu):
     assert scaler.get_scale() == 32768.0
 
 
-@pytest.mark.parametrize("loop", [loops.recurrent, loops.transformer])
+def recurrent(device: str) -> list[float]:
+    """An LSTM with an embedding, packed sequences, and a linear head."""
+    torch.manual_seed(0)
+    embedding, head = nn.Embedding(20, 6).to(device), nn.Linear(16, 3).to(device)
+    lstm = nn.LSTM(6, 8, num_layers=2, batch_first=True, bidirectional=True).to(device)
+    optimizer = torch.optim.AdamW([*embedding.parameters(), *lstm.parameters(), *head.parameters()], lr=0.01)
+    words, targets = torch.randint(0, 20, (12, 7)).to(device), torch.randint(0, 3, (12,)).to(device)
+    lengths = torch.tensor([7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1])
+    losses = []
+    for _ in range(3):
+        packed = nn.utils.rnn.pack_padded_sequence(embedding(words), lengths, batch_first=True)
+        out, (hidden, _) = lstm(packed)
+        padded, _ = nn.utils.rnn.pad_packed_sequence(out, batch_first=True)
+        loss = F.cross_entropy(head(padded.mean(dim=1) + torch.cat([hidden[-1], hidden[-2]], dim=1)), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def transformer(device: str) -> list[float]:
+    """A TransformerEncoder with a causal mask, trained and then evaluated (where it takes its fast path)."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(d_model=16, nhead=4, dim_feedforward=32, dropout=0.0, batch_first=True)
+    model = nn.TransformerEncoder(layer, num_layers=2).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    inputs = torch.randn(4, 9, 16).to(device)
+    mask = nn.Transformer.generate_square_subsequent_mask(9, device=torch.device(device))
+    losses = []
+    for _ in range(3):
+        loss = (model(inputs, mask=mask, is_causal=True) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    model.eval()
+    with torch.no_grad():
+        losses.append(model(inputs).sum().item())
+        padding = torch.zeros(4, 9, dtype=torch.bool, device=device)
+        padding[0, 5:] = True
+        losses.append(model(inputs, src_key_padding_mask=padding)[:, 0].sum().item())
+    return losses
+
+
+@pytest.mark.parametrize("loop", [recurrent, transformer])
 def test_other_architectures_compute_what_the_cpu_computes(loop):
     expected = loop("cpu")
     with practice_gpu(force=True):
@@ -57,44 +162,70 @@ def test_other_architectures_compute_what_the_cpu_computes(loop):
 
 
 @pytest.mark.parametrize("map_location", [None, "cpu", "cuda", torch.device("cuda:0"), {"cuda:0": "cpu"}])
-def test_optimizer_state_resumes_with_and_without_map_location(map_location):
-    with practice_gpu(force=True):
-        straight, resumed = loops.half_way("cuda", map_location, io.BytesIO())
-    assert resumed == straight
+def test_optimizer_state_resumes_with_and_without_map_location(gpu, map_location):
+    inputs = torch.rand(16, 5, generator=torch.Generator().manual_seed(1)).cuda()
+    targets = inputs.sum(dim=1, keepdim=True)
+
+    def build() -> tuple[nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(3)
+        model = nn.Linear(5, 1).cuda()
+        return model, torch.optim.Adam(model.parameters(), lr=0.1)
+
+    def steps(model: nn.Module, optimizer: torch.optim.Optimizer, number: int) -> list[float]:
+        losses = []
+        for _ in range(number):
+            loss = F.mse_loss(model(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    straight = steps(*build(), 4)[2:]
+    model, optimizer = build()
+    steps(model, optimizer, 2)
+    file = io.BytesIO()
+    torch.save({"model": model.state_dict(), "optimizer": copy.deepcopy(optimizer.state_dict())}, file)
+    file.seek(0)
+    model, optimizer = build()
+    checkpoint = torch.load(file, map_location=map_location)
+    model.load_state_dict(checkpoint["model"])
+    optimizer.load_state_dict(checkpoint["optimizer"])
+    assert steps(model, optimizer, 2) == straight
+
+
+def loaded(device: str, **options: Any) -> torch.Tensor:
+    """Sum what a DataLoader yields, on the device."""
+    total = torch.zeros((), device=device)
+    for images, labels in DataLoader(Images(50), batch_size=16, **options):
+        total += images.to(device, non_blocking=True).sum() + labels.to(device, non_blocking=True).sum()
+    return total
 
 
 @pytest.mark.parametrize(
     "options", [{}, {"num_workers": 2}, {"pin_memory": True}, {"num_workers": 2, "pin_memory": True}], ids=str
 )
-def test_data_loaders_with_workers_and_pinned_memory(options):
-    expected = loops.loaded("cpu")
-    with practice_gpu(force=True):
-        found = loops.loaded("cuda", **options)
-        assert found.is_cuda
-        assert found.item() == pytest.approx(expected.item())
+def test_data_loaders_with_workers_and_pinned_memory(gpu, options):
+    expected, found = loaded("cpu"), loaded("cuda", **options)
+    assert found.is_cuda
+    assert found.item() == pytest.approx(expected.item())
 
 
-def test_pinned_batches_do_not_make_the_host_wait():
-    with practice_gpu(force=True) as gpu:
-        loops.loaded("cuda", pin_memory=True)
-        pinned = [event for event in gpu.events if event.kind == "host to device" and event.call == ".to()"]
+def test_pinned_batches_do_not_make_the_host_wait(gpu):
+    for pinned, waits in ((True, 0), (False, 8)):
         gpu.clear_events()
-        loops.loaded("cuda")
-        pageable = [event for event in gpu.events if event.kind == "host to device" and event.call == ".to()"]
-    assert sum(event.count for event in pinned) == sum(event.count for event in pageable) == 8
-    assert sum(event.waits for event in pinned) == 0
-    assert sum(event.waits for event in pageable) == 8
+        loaded("cuda", pin_memory=pinned)
+        copies = [event for event in gpu.events if event.kind == "host to device" and event.call == ".to()"]
+        assert sum(event.count for event in copies) == 8
+        assert sum(event.waits for event in copies) == waits
 
 
 @pytest.mark.slow
 def test_a_dataset_on_the_device_cannot_feed_forked_workers(gpu):
-    dataset = loops.on_tensors("cuda")
-    batches = list(torch.utils.data.DataLoader(dataset, batch_size=3))
-    assert all(part.is_cuda for batch in batches for part in batch)
+    dataset = TensorDataset(torch.arange(6.0, device="cuda"), torch.arange(6, device="cuda"))
+    assert all(part.is_cuda for batch in DataLoader(dataset, batch_size=3) for part in batch)
     with pytest.raises(RuntimeError, match="Cannot re-initialize CUDA in forked subprocess"):
-        list(
-            torch.utils.data.DataLoader(dataset, batch_size=3, num_workers=1, multiprocessing_context="fork")
-        )
+        list(DataLoader(dataset, batch_size=3, num_workers=1, multiprocessing_context="fork"))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")

@@ -2,29 +2,20 @@
 
 import copy
 import io
-import os
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
+from processes import run_script
 from torch.utils._pytree import tree_map_only
 
 from practice_gpu import PracticeError
-from practice_gpu.processes.environment import without_practice_gpu
+from practice_gpu.processes import environment
 
 CUDA = torch.device("cuda:0")
 CPU = torch.device("cpu")
 REAL = torch.cuda.is_available()
-
-
-@pytest.fixture
-def real_gpu():
-    return REAL
-
-
 pytestmark = pytest.mark.usefixtures("gpu")
 
 
@@ -46,6 +37,8 @@ def test_ways_to_name_the_device(target):
     for moved in (x.to(target), x.to(device=target), x.cuda(target), torch.ones(2, device=target)):
         assert moved.device == CUDA
     assert x.device == CPU
+    with pytest.raises(RuntimeError, match="Expected one of cpu, cuda"):
+        x.to("gpu")
 
 
 def test_to_returns_the_tensor_itself_where_nothing_changes():
@@ -90,25 +83,20 @@ def test_to_the_meta_device():
 def test_what_is_really_elsewhere_is_copied_from_there():
     """As from an Apple GPU; the meta device is the only other one here, and it has nothing to copy."""
     elsewhere = torch.empty(2, device="meta")
-    for move in (
-        lambda: elsewhere.cuda(),
-        lambda: elsewhere.cpu(),
-        lambda: elsewhere.to("cuda"),
-        lambda: elsewhere.to("cpu"),
+    for move, *to in (
+        (torch.Tensor.cuda,),
+        (torch.Tensor.cpu,),
+        (torch.Tensor.to, "cuda"),
+        (torch.Tensor.to, "cpu"),
     ):
         with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor; no data"):
-            move()
+            move(elsewhere, *to)
 
 
 def test_no_other_accelerator_stands_beside_it():
     for kind in (torch.backends.mps, torch.mps, torch.xpu):  # an older PyTorch has not both for each
         assert not getattr(kind, "is_available", bool)()
         assert getattr(kind, "device_count", int)() == 0
-
-
-def test_methods_that_take_no_sense_of_device():
-    with pytest.raises(RuntimeError, match="Expected one of cpu, cuda"):
-        torch.ones(2).to("gpu")
 
 
 def test_numpy():
@@ -171,6 +159,31 @@ def test_factories_with_a_device():
     assert torch.fft.fftfreq(4, device="cuda").is_cuda
     assert torch.normal(torch.zeros(2, device="cuda"), 1.0).is_cuda
     assert torch.sparse_coo_tensor([[0], [1]], [1.0], (2, 2), device="cuda").is_cuda
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.ones(2),
+        lambda: torch.tensor([1, 2]),
+        lambda: torch.as_tensor([1.0]),
+        lambda: torch.nn.Linear(2, 1).weight,
+    ],
+    ids=["ones", "tensor", "as_tensor", "Linear"],
+)
+def test_the_default_device_decides_where_tensors_are_made(make):
+    with torch.device("cuda"):
+        assert make().device == CUDA
+        assert torch.from_numpy(np.ones(2)).device == torch.ones(2, device="cpu").device == CPU
+        with torch.device("cpu"):
+            assert make().device == CPU
+    assert make().device == CPU
+    torch.set_default_device("cuda")
+    assert make().device == CUDA
+    with torch.device("cpu"):
+        assert make().device == CPU
+    torch.set_default_device(None)
+    assert make().device == CPU
 
 
 def test_pinned_memory():
@@ -250,21 +263,21 @@ def test_two_names_of_one_storage_stay_one():
     assert a.tolist() == [0.0, 1.0, 7.0, 3.0]
 
 
+LOAD = """
+import torch
+print(torch.load("x.pt", map_location="cpu").device)
+torch.load("x.pt")
+"""
+
+
 @pytest.mark.slow
-def test_a_checkpoint_of_the_gpu_cannot_be_loaded_without_one_unless_it_is_mapped(real_gpu):
-    if real_gpu:
-        pytest.skip("there is a GPU here, which the new process would find")
-    file = saved(torch.ones(2, device="cuda"))
-    bare = without_practice_gpu(os.environ)  # it would reach the new process, too
-
-    def load(words):
-        code = f"import sys, io, torch; torch.load(io.BytesIO(sys.stdin.buffer.read()){words})"
-        command = [sys.executable, "-c", code]
-        return subprocess.run(command, input=file.getvalue(), capture_output=True, env=bare)
-
-    plain, mapped = load(""), load(", map_location='cpu'")
-    assert b"Attempting to deserialize object on a CUDA device" in plain.stderr
-    assert mapped.returncode == 0
+@pytest.mark.skipif(REAL, reason="the new process would find this machine's GPU")
+def test_a_checkpoint_of_the_gpu_cannot_be_loaded_without_one_unless_it_is_mapped(warm, tmp_path):
+    torch.save(torch.ones(2, device="cuda"), tmp_path / "x.pt")
+    (tmp_path / "load.py").write_text(LOAD)
+    done = run_script(warm, tmp_path / "load.py", tmp_path, **{environment.VARIABLE: ""})
+    assert done.stdout == "cpu\n"
+    assert "Attempting to deserialize object on a CUDA device" in done.stderr
 
 
 def test_in_torch_func_the_device_is_seen():
