@@ -17,7 +17,9 @@ nox.options.sessions = ["docs"]
 
 LOCK = Path("lock.txt")
 # its entries that another build of PyTorch brings in other versions, or not at all
-PYTORCH = re.compile(r"^(torch|torchvision|triton|nvidia-[\w-]+|cuda-[\w-]+)==.*\n(?: .*\n)*", re.MULTILINE)
+PYTORCH = re.compile(
+    r"^(torch|torchvision|triton|setuptools|nvidia-[\w-]+|cuda-[\w-]+)==.*\n(?: .*\n)*", re.MULTILINE
+)
 SITE = Path("_build", "html")
 PUBLISHED = Path("_build", "site")
 # Tests and lessons start many interpreters. Where Python is told to keep no bytecode, each compiles PyTorch

@@ -141,7 +141,9 @@ def test_the_script_of_the_first_page_does_the_same_on_a_gpu(warm, tmp_path):
         for name in ("circle.py", "circle_gpu.py")
     )
     assert cpu.returncode == gpu.returncode == 0 and cpu.stdout == gpu.stdout
-    said = re.fullmatch(r"loss of the last batch: (\d\.\d{4})\nright on 500 new points: (\d+\.\d)%\n", gpu.stdout)
+    said = re.fullmatch(
+        r"loss of the last batch: (\d\.\d{4})\nright on 500 new points: (\d+\.\d)%\n", gpu.stdout
+    )
     loss, right = said.groups()
     assert float(loss) < 0.2 and float(right) > 95
     plain = run_script(warm, ROOT / "examples/scripts/circle_gpu.py", tmp_path)
