@@ -153,9 +153,9 @@ scores, probabilities = guess(flower)
 # %%
 # The probabilities add up to one. **The class with the largest score has the largest
 # probability, and it is the model's answer.** Here it is *setosa*, which is wrong: the
-# model knows nothing yet. Don't worry about ``grad_fn``: it says that PyTorch remembers how
-# the scores were computed, which training will need. ``item()`` turns a tensor of one
-# number into a Python number.
+# model knows nothing yet. Don't worry about ``grad_fn``: it says that PyTorch remembers
+# how the scores were computed, which training will need. ``item()`` turns a tensor of
+# one number into a Python number.
 #
 # Measure how wrong an answer is
 # ------------------------------
@@ -252,8 +252,8 @@ untrained = copy.deepcopy(model)  # for the picture after the training
 # ------------------------
 #
 # An :term:`optimizer` takes the steps, for all 151 numbers together. Ours, Adam, also
-# adapts their length to each number. Here all 120 flowers go through the model at once, as one :term:`batch`. So each step is
-# also an :term:`epoch`, a pass over all the data.
+# adapts their length to each number. Here all 120 flowers go through the model at once,
+# as one :term:`batch`. So each step is also an :term:`epoch`, a pass over all the data.
 
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 losses = []
@@ -382,9 +382,9 @@ print(f"{correct} of {len(y_test)} right, accuracy {correct / len(y_test):.1%}")
 # Write the same network as a class
 # ---------------------------------
 #
-# ``Sequential`` can only hand numbers from layer to layer. To do anything else in between,
-# programs write the model as a Python class: a plan for objects with their own values and
-# functions. Here is one without PyTorch:
+# ``Sequential`` can only hand numbers from layer to layer. To do anything else in
+# between, programs write the model as a Python class: a plan for objects with their own
+# values and functions. Here is one without PyTorch:
 
 
 class Line:

@@ -194,8 +194,9 @@ for epoch in range(3):
 # each parameter ``p``, which ``backward`` put into ``p.grad``?
 #
 # Some layers also own :term:`buffers <buffer>`, tensors that the :term:`optimizer` does
-# not change. An example is ``BatchNorm1d``, for :term:`batch normalisation`: it brings the
-# numbers between two layers to a common scale, and remembers the mean of what it has seen.
+# not change. An example is ``BatchNorm1d``, for :term:`batch normalisation`: it brings
+# the numbers between two layers to a common scale, and remembers the mean of what it
+# has seen.
 
 for name, p in model.named_parameters():
     print(f"{name:<13} {p.device}, its gradient {p.grad.device}")

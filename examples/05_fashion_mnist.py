@@ -28,9 +28,9 @@ Train a classifier on pictures of clothes, evaluate it, and look at what it gets
 #
 # Your phone finds faces, and shops find clothes by a photo. We start with something
 # smaller: `Fashion-MNIST <https://github.com/zalandoresearch/fashion-mnist>`__ is a
-# collection of small grey pictures of clothes. Each shows one of ten *classes* of things, such as
-# shirts, bags or boots. The whole set has 60,000 pictures to train on and 10,000 to
-# test on.
+# collection of small grey pictures of clothes. Each shows one of ten *classes* of
+# things, such as shirts, bags or boots. The whole set has 60,000 pictures to train on
+# and 10,000 to test on.
 #
 # In your own script you name a folder for the files. Here ``gpulesson``, the package of
 # this course (:doc:`/setup`), finds one, and fills it if need be:
@@ -57,10 +57,10 @@ print("device:", device)
 # The first line counts the training and the test pictures on this machine. An *excerpt*
 # has fewer than the whole set.
 #
-# Next come two lines that you will see in many scripts: ``train=True`` asks for the training pictures,
-# ``train=False`` for the test pictures. The files hold whole numbers from 0 to
-# 255. A network works best with small numbers, so ``ToTensor`` divides by 255. How many
-# dimensions will one picture have?
+# Next come two lines that you will see in many scripts: ``train=True`` asks for the
+# training pictures, ``train=False`` for the test pictures. The files hold whole numbers
+# from 0 to 255. A network works best with small numbers, so ``ToTensor`` divides by
+# 255. How many dimensions will one picture have?
 
 train_set = FashionMNIST(folder, train=True, download=True, transform=ToTensor())
 test_set = FashionMNIST(folder, train=False, download=True, transform=ToTensor())
@@ -382,9 +382,10 @@ print(f"logits:        loss {loss_fn(perfect, target):.3f}")
 print(f"probabilities: loss {loss_fn(perfect.softmax(dim=1), target):.3f}")
 
 # %%
-# With logits the loss of a perfect answer is zero. With probabilities it cannot get below
-# the second number: the second softmax gets a 1 and nine 0s, and makes e/(e+9) of the 1,
-# which is less than a quarter. We train the same model once more, with a softmax at its end:
+# With logits the loss of a perfect answer is zero. With probabilities it cannot get
+# below the second number: the second softmax gets a 1 and nine 0s, and makes e/(e+9) of
+# the 1, which is less than a quarter. We train the same model once more, with a softmax
+# at its end:
 
 torch.manual_seed(0)
 with_softmax = nn.Sequential(Classifier(), nn.Softmax(dim=1)).to(device)
@@ -397,9 +398,9 @@ for name, each in (("logits", model), ("softmax", with_softmax)):
     print(f"{name}: {count_correct(each, validation_loader) / len(kept):.1%} right")
 
 # %%
-# The loss is much larger than before, fewer answers are right, and you got no message.
-# One run of each is weak evidence, so try other seeds, too. **Let the model return logits:
-# the softmax is inside the loss.**
+# The loss is much larger than before, fewer answers are right, and you got no
+# message. One run of each is weak evidence, so try other seeds, too. **Let the model
+# return logits: the softmax is inside the loss.**
 #
 # .. instructor-note::
 #
