@@ -77,7 +77,7 @@ class Trials:
 
 @dataclass(frozen=True)
 class State:
-    """How far a port has come: files, their runs on the practice GPU, changes with their lines by now."""
+    """How far a port has come: files, their runs on the practice GPU, changes with their current lines."""
 
     files: Files
     gpu: Pair

@@ -174,7 +174,7 @@ def _made_trained(files: Files, thing: Thing) -> Iterator[Change]:
 
 
 def fix(files: Files, failure: Failure) -> Iterator[Change]:
-    """Yield the changes that may mend an error, the best first."""
+    """Yield the changes that may fix an error, the best first."""
     if not failure.frames:
         return
     first = failure.message.splitlines()[0] if failure.message else failure.kind
