@@ -72,9 +72,9 @@ def wrongly_named(task: Task, referee: Referee, every: int) -> list[str]:
             # one alone is called anew, as a program: what is seen must not change from call to call
             facts = seen(task, written(task, chosen)) if size == 1 else referee.facts(chosen)
             found = referee.explain(facts)
-            same = not differ(referee.facts(found.mistakes), facts)  # perhaps by others that do the very same
+            same = not differ(referee.facts(tuple(found.mistakes)), facts)  # perhaps by others that do the very same
             if size == 1:
-                right = found.mistakes == chosen and not found.unexplained
+                right = tuple(found.mistakes) == chosen and not found.unexplained
             else:  # one is mended, and the other is then alone
                 right = (
                     same

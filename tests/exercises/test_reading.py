@@ -22,9 +22,9 @@ def told(text: str, *names: str) -> list[tuple[str, int]]:
     exec(compile(text, "mine.py", "exec"), space)
     found = slips(text, list(names) or NAMES, space)
     assert all(
-        each["says"].endswith(".") and each["fix"].endswith(".") for one in found.values() for each in one
+        each.says.endswith(".") and each.fix.endswith(".") for one in found.values() for each in one
     )
-    return [(each["kind"], each["line"]) for one in found.values() for each in one]
+    return [(each.kind, each.line) for one in found.values() for each in one]
 
 
 def test_what_a_starter_defines_and_a_program_otherwise_is_named():
@@ -73,7 +73,7 @@ def test_an_import_of_all_names_over_a_function():
 
     text = f"{RIGHT}from elsewhere import *\n"
     (slip,) = slips(text, NAMES, {"__file__": "mine.py", "train": None, "test": test})["test"]
-    assert (slip["kind"], slip["line"]) == ("imported over", 6)
+    assert (slip.kind, slip.line) == ("imported over", 6)
 
 
 def test_a_program_with_lines_of_ipython_has_none():

@@ -80,7 +80,7 @@ def test_of_half_a_function_the_next_step_is_said_and_no_mistake_named(what):
     number, head, body = PROGRAMS[what]
     referee = referee_of(number, head.partition("(")[0])
     found = referee.explain(seen(referee.task, written(number, head, body)))
-    assert found.mistakes == () and found.unexplained == (SEEN_FIRST[what],)
+    assert not found.mistakes and found.unexplained == (SEEN_FIRST[what],)
 
 
 WARM_UP = "for _ in range(20): one_run(machine, work)\n    "

@@ -20,7 +20,8 @@ Exercises that check themselves: one writes functions, and the check calls them 
 from gpulesson_tools.exercises.catalogue import Exercise, UsageError, exercises, find, progress_file
 from gpulesson_tools.exercises.checker import check
 from gpulesson_tools.exercises.commands import check_folder
-from gpulesson_tools.exercises.report import Answer, Finding, Report
+from gpulesson_tools.exercises.reading import Finding
+from gpulesson_tools.exercises.report import Answer, Report
 
 __all__ = [
     "Answer",

@@ -10,7 +10,7 @@ import re
 import sys
 import tokenize
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from typing import Any
 from gpulesson._files import printable, read_file
 from gpulesson_tools.exercises import catalogue, contract, reading, report
 from gpulesson_tools.exercises.catalogue import Exercise, UsageError, find
-from gpulesson_tools.exercises.report import Answer, Finding, Report
+from gpulesson_tools.exercises.reading import Finding
+from gpulesson_tools.exercises.report import Answer, Report
 from gpulesson_tools.exercises.runner import (
     IMPORTING,
     MEMORY,
@@ -82,43 +83,39 @@ def check_functions(exercise: Exercise, functions: dict[str, Any]) -> Report:
     """Check functions in this process; where an exercise needs several, the cells that define them."""
     with installed_modules_first(Path.cwd()):
         tasks = exercise.tasks()
+        preload()
     names = [task.name for task in tasks]
     if unknown := [name for name in functions if name not in names]:
         raise UsageError(f"exercise {exercise.number} has no {unknown[0]}: it asks for {', '.join(names)}")
+    code = {name: each.__code__ for name, each in functions.items() if hasattr(each, "__code__")}
     if any(task.apart for task in tasks):
-        done = Check(exercise, _cells_of(functions.values()), Path("cell.py")).report()
-        return replace(done, file="")
-    with installed_modules_first(Path.cwd()):
-        preload()
+        return replace(Check(exercise, _cells_of(functions), Path("cell.py")).report(), file="")
     import torch
 
     found, threads = {}, torch.get_num_threads()
     torch.set_num_threads(1)  # the models are tiny
     try:
         for place, task in enumerate(tasks):
-            written = functions.get(task.name)
-            file = getattr(getattr(written, "__code__", None), "co_filename", "")
+            file = code[task.name].co_filename if task.name in code else ""
             with bounded(SECONDS, MEMORY):
-                found[task.name] = contract.facts_of(task, written, tasks[:place], file)
-        answers = [
-            report.with_slips(each, _slips_of(each.name, functions.get(each.name)))
-            for each in report.answers(tasks, found)
-        ]
+                found[task.name] = contract.facts_of(task, functions.get(task.name), tasks[:place], file)
+        answers = []
+        for each in report.answers(tasks, found):
+            text = _cell(code[each.name].co_filename) if each.name in code else ""
+            slips = reading.slips(text, [each.name], {each.name: functions.get(each.name)})
+            answers.append(report.with_slips(each, slips[each.name]))
         return Report(exercise, "", tuple(answers), notes=tuple(_notes(Path.cwd(), "a new notebook")))
     finally:
         torch.set_num_threads(threads)
 
 
-def _slips_of(name: str, written: Any) -> list[Finding]:
-    """Return the slips in the cell that defines a function."""
-    code = getattr(written, "__code__", None)
-    text = "".join(linecache.getlines(code.co_filename)) if code else ""
-    return [Finding(**each) for each in reading.slips(text, [name], {name: written})[name]]
+def _cell(file: str) -> str:
+    return "".join(linecache.getlines(file))
 
 
-def _cells_of(functions: Iterable[Any]) -> str:
+def _cells_of(functions: dict[str, Any]) -> str:
     """Return the cells that define functions, and before them an import of each module that they use."""
-    written = [function for function in functions if hasattr(function, "__code__")]
+    written = [function for function in functions.values() if hasattr(function, "__code__")]
     lines = set()
     for function in written:
         for name in contract.called(function.__code__):
@@ -128,8 +125,8 @@ def _cells_of(functions: Iterable[Any]) -> str:
                 lines.add(f"import {value.__name__} as {name}\n")
             elif module != "__main__" and getattr(sys.modules.get(module), name, None) is value is not None:
                 lines.add(f"from {module} import {name}\n")
-    cells = {function.__code__.co_filename: None for function in written}
-    return "".join(sorted(lines)) + "\n".join("".join(linecache.getlines(cell)) for cell in cells)
+    cells = dict.fromkeys(function.__code__.co_filename for function in written)
+    return "".join(sorted(lines)) + "\n".join(map(_cell, cells))
 
 
 class Check:
@@ -145,28 +142,27 @@ class Check:
         """Wait, and return what was found."""
         *messages, how = self._running.results()
         facts = dict(messages)
-        stopped = [self._placed(Finding(**each)) for each in facts.pop("stopped", ())]
+        stopped = self._findings(facts.pop("stopped", ()))
         slips, notes = facts.pop("slips", {}), facts.pop("notes", ())
         unseen = _UNSEEN[how]
         if not facts.pop("loaded", False):
-            stopped = stopped or [report.error({"error": unseen}, "the file stops")]
+            stopped = stopped or (report.error({"error": unseen}, "The file stops"),)
             unseen = ""
         *found, how = Fresh(_judge, self.exercise.number, facts, unseen, seconds=IMPORTING).results()
         if how != "ended":
             raise OSError("the check itself did not come to its end: check again")
         answers = []
-        for each in map(self._answer, found):
-            read = [self._placed(Finding(**one)) for one in slips.get(each.name, ())]
-            answers.append(report.with_slips(each, read))
-        return Report(self.exercise, printable(self.file), tuple(answers), tuple(stopped), tuple(notes))
+        for each in found:
+            answer = Answer(**each | {"findings": self._findings(each["findings"])})
+            answers.append(report.with_slips(answer, self._findings(slips.get(answer.name, ()))))
+        return Report(self.exercise, printable(self.file), tuple(answers), stopped, tuple(notes))
 
     def end(self) -> None:
         """End it before its time."""
         self._running.end()
 
-    def _answer(self, content: dict[str, Any]) -> Answer:
-        findings = tuple(self._placed(Finding(**each)) for each in content.pop("findings"))
-        return Answer(**content, findings=findings)
+    def _findings(self, found: Sequence[dict[str, Any]]) -> tuple[Finding, ...]:
+        return tuple(self._placed(Finding(**each)) for each in found)
 
     def _placed(self, finding: Finding) -> Finding:
         """Say in which cell of a notebook a line is."""
@@ -212,7 +208,7 @@ def _observe(send: Callable[[Any], None], number: str, text: str, file: str) -> 
     try:
         exec(compile(text, file, "exec", dont_inherit=True), vars(module))
     except BaseException as error:
-        send(["stopped", [asdict(report.error(contract.exception(error, file), "the file stops"))]])
+        send(["stopped", [asdict(report.error(contract.exception(error, file), "The file stops"))]])
         return
     finally:
         notes = _notes(folder, f"python {Path(file).name}")
@@ -227,7 +223,8 @@ def _observe(send: Callable[[Any], None], number: str, text: str, file: str) -> 
     from gpulesson_tools.exercises.reading import changed, slips
 
     tasks = find(number).tasks()
-    send(["slips", slips(text, [task.name for task in tasks if not task.value], vars(module))])
+    read = slips(text, [task.name for task in tasks if not task.value], vars(module))
+    send(["slips", {name: [asdict(each) for each in found] for name, found in read.items()}])
     others = changed(text, find(number).text(), [*(task.name for task in tasks), "main"])
     notes += [f"{name} is not as it came. The check works with the starter's own." for name in others]
     send(["notes", notes])

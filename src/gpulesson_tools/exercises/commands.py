@@ -12,7 +12,6 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 from gpulesson._files import printable, whole_file
@@ -26,69 +25,75 @@ NOTHING_TO_CHECK = 2
 """Exit status."""
 
 
-def _main(
-    run: Callable[[argparse.Namespace], int],
-    add_arguments: Callable[[argparse.ArgumentParser], None],
-    words: Sequence[str],
-    prog: str,
-) -> int:
-    """Run a command with the rest of the command line; return its exit status."""
+def start(words: Sequence[str], prog: str) -> int:
+    """Copy a starter into this folder; a file that is there already may be the learner's work, and stays."""
     parser = argparse.ArgumentParser(prog=prog)
-    add_arguments(parser)
-    options = parser.parse_args(words)
-    try:
-        return run(options)
-    except (UsageError, ValueError, OSError, ImportError) as error:
-        print(f"{prog}: {error}", file=sys.stderr)
-        return NOTHING_TO_CHECK
-    except KeyboardInterrupt:
-        print(f"\n{prog}: stopped", file=sys.stderr)
-        return 128 + signal.SIGINT
+    _add_number(parser)
+    return _run(_start, parser, words)
 
 
-def _add_number(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("number", metavar="NN", help="the exercise's number")
-
-
-def _add_check(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Call the functions of an exercise on the practice GPU, and look at what they did. "
-        "Exit status: 0 passed, 1 not yet, 2 nothing to check."
+def check(words: Sequence[str], prog: str) -> int:
+    """Check a file, once or whenever it is saved."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Call the functions of an exercise on the practice GPU, and look at what they did. "
+        "Exit status: 0 passed, 1 not yet, 2 nothing to check.",
     )
     parser.add_argument("what", nargs="+", metavar="[NN] FILE", help="the exercise's number, and your file")
     parser.add_argument("--hint", action="store_true", help="say at once how to fix what is wrong")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--watch", action="store_true", help="check again whenever the file is saved")
     _add_time_limit(parser)
+    return _run(_check, parser, words)
 
 
-def _add_submissions(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Check every Python file and notebook of a folder. Prints a line for each, and writes "
-        "its report beside it, as JSON. Exit status: 0 all were checked, 1 one could not be, 2 nothing was."
+def submissions(words: Sequence[str], prog: str) -> int:
+    """Check a folder; nobody's progress is noted."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Check every Python file and notebook of a folder. Prints a line for each, and writes "
+        "its report beside it, as JSON. Exit status: 0 all were checked, 1 one could not be, 2 nothing was.",
     )
     _add_number(parser)
     parser.add_argument("folder", type=Path)
     parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="files at once (default: 1)")
-    parser.add_argument(
-        "--csv", type=Path, metavar="FILE", help="write a table with a row for each function of each file"
-    )
+    table = "write a table with a row for each function of each file"
+    parser.add_argument("--csv", type=Path, metavar="FILE", help=table)
     parser.add_argument("--reports", type=Path, metavar="FOLDER", help="where the reports go")
     _add_time_limit(parser)
+    return _run(_submissions, parser, words)
+
+
+def lessons(words: Sequence[str], prog: str) -> int:
+    """List the exercises, and which are passed."""
+    return _run(_lessons, argparse.ArgumentParser(prog=prog), words)
+
+
+def _add_number(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("number", metavar="NN", help="the exercise's number")
 
 
 def _add_time_limit(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--time-limit",
-        type=float,
-        default=SECONDS,
-        metavar="S",
-        help="seconds of processor time for a file (default: %(default)g)",
-    )
+    limit = "seconds of processor time for a file (default: %(default)g)"
+    parser.add_argument("--time-limit", type=float, default=SECONDS, metavar="S", help=limit)
+
+
+def _run(
+    command: Callable[[argparse.Namespace], int], parser: argparse.ArgumentParser, words: Sequence[str]
+) -> int:
+    """Run a command with the rest of the command line; return its exit status."""
+    options = parser.parse_args(words)
+    try:
+        return command(options)
+    except (UsageError, ValueError, OSError, ImportError) as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return NOTHING_TO_CHECK
+    except KeyboardInterrupt:
+        print(f"\n{parser.prog}: stopped", file=sys.stderr)
+        return 128 + signal.SIGINT
 
 
 def _check(options: argparse.Namespace) -> int:
-    """Check a file, once or whenever it is saved."""
     *numbers, file = options.what
     if len(numbers) > 1:
         raise UsageError(f"give a number and one file, or the file alone; found {' '.join(options.what)}")
@@ -104,8 +109,7 @@ def _check(options: argparse.Namespace) -> int:
         saved = _saved_at(file)  # before the check: what is saved during it is checked next
         report = noted(begin(file, number, _positive(options.time_limit)).report(), options.hint)
         coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        text = json.dumps(report.to_dict(), indent=1) if options.json else report.text(colour=coloured)
-        _print(text)
+        _print(json.dumps(report.to_dict(), indent=1) if options.json else report.text(colour=coloured))
         if not options.watch:
             return 0 if report.passed else 1
         _print(f"\nWaiting for {printable(file)} to be saved. Ctrl-C ends this.\n")
@@ -121,7 +125,6 @@ def _saved_at(file: str) -> int:
 
 
 def _start(options: argparse.Namespace) -> int:
-    """Copy a starter into this folder; a file that is there already may be the learner's work, and stays."""
     exercise = find(options.number)
     path = Path(exercise.starter)
     try:
@@ -132,15 +135,16 @@ def _start(options: argparse.Namespace) -> int:
             f"{path} is here already, perhaps with your work; rename it, then start again"
         ) from None
     many = "-m gpulesson practice --nproc 2 " if "--nproc" in exercise.text() else ""
-    _print(f"Exercise {exercise.number}, {exercise.title}: {path} is yours to edit.\n")
-    _print(f"  1. Open {path}. Its first lines say what to do.")
-    _print(f"  2. Check it as often as you like: python -m gpulesson check {path}")
-    _print(f"  3. See what it does:              python {many}{path}")
+    _print(
+        f"Exercise {exercise.number}, {exercise.title}: {path} is yours to edit.\n\n"
+        f"  1. Open {path}. Its first lines say what to do.\n"
+        f"  2. Check it as often as you like: python -m gpulesson check {path}\n"
+        f"  3. See what it does:              python {many}{path}"
+    )
     return 0
 
 
 def _lessons(options: argparse.Namespace) -> int:
-    """List the exercises, and which are passed."""
     states = catalogue.progress()
     for exercise in exercises():
         entry = states.get(exercise.number, catalogue.Progress())
@@ -148,10 +152,8 @@ def _lessons(options: argparse.Namespace) -> int:
         if entry.checks and not entry.passed:
             state = f", checked {entry.checks} time{'s' * (entry.checks > 1)}"
         _print(f"[{'x' if entry.passed else ' '}] {exercise.number}  {exercise.title}{state}")
-    passed = sum(bool(entry.passed) for entry in states.values())
-    _print(
-        f"\n{passed} of {len(exercises())} passed. Your progress is in {printable(catalogue.progress_file())}"
-    )
+    passed, file = sum(bool(entry.passed) for entry in states.values()), printable(catalogue.progress_file())
+    _print(f"\n{passed} of {len(exercises())} passed. Your progress is in {file}")
     return 0
 
 
@@ -228,11 +230,9 @@ def is_program(path: Path) -> bool:
 
 
 def _submissions(options: argparse.Namespace) -> int:
-    """Check a folder; nobody's progress is noted."""
     rows: list[Sequence[str]] = [("file", "function", "state", "found", "says")]
-    passed, total = 0, 0
+    passed = total = broken = 0
     faults: Counter[str] = Counter()
-    broken = False
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     reports = options.reports or options.folder
     for path in sorted(options.folder.iterdir()) if options.folder.is_dir() else ():
@@ -247,7 +247,7 @@ def _submissions(options: argparse.Namespace) -> int:
                 raise found
             _write(reports / f"{file.stem}.json", json.dumps(found.to_dict(), indent=1))
         except Exception as error:
-            broken = True
+            broken = 1
             said = f"not checked: {type(error).__name__}: {printable(error)}"
             rows.append((file.name, "", "not checked", type(error).__name__, printable(error)))
         else:
@@ -264,19 +264,17 @@ def _submissions(options: argparse.Namespace) -> int:
         table = io.StringIO(newline="")
         csv.writer(table).writerows(rows)
         _write(options.csv, table.getvalue())
-    return int(broken)
+    return broken
 
 
 def _rows(report: Report) -> Iterator[Sequence[str]]:
     """Yield what a table says of each function: its name, its state, what was found, and in words."""
-    found = [("", "stopped", report.stopped, "")] if report.stopped else []
     others = {"done": "It is right.", "missing": "It is not there yet."}
-    found += [
+    found = [
         (each.name, each.state, each.findings, others.get(each.state, f"It {each.does}."))
         for each in report.answers
-        if not report.stopped
     ]
-    for name, state, findings, sentence in found:
+    for name, state, findings, sentence in [("", "stopped", report.stopped, "")] if report.stopped else found:
         says = " ".join(each.says.replace("\n", " ") for each in findings)
         yield name, state, "; ".join(each.kind for each in findings), says or sentence
 
@@ -299,9 +297,3 @@ def _print(text: str) -> None:
     """Print as far as the terminal can show it."""
     encoding = sys.stdout.encoding or "utf-8"
     print(text.encode(encoding, errors="replace").decode(encoding), flush=True)
-
-
-start = partial(_main, _start, _add_number)
-check = partial(_main, _check, _add_check)
-submissions = partial(_main, _submissions, _add_submissions)
-lessons = partial(_main, _lessons, lambda parser: None)

@@ -20,7 +20,6 @@ import traceback
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from gpulesson_tools.exercises import reading
@@ -82,7 +81,7 @@ class Task:
     loss"), a whole sentence, or a function of what was found and what was expected that returns one. Nearly
     every mistake changes the derived facts: they come last, and are not signs of one. Without `gpu`,
     `observe` says itself what there is; `apart`, it calls the function in separate processes
-    (`runner.apart`).
+    (`runner.in_processes`).
     """
 
     does: str
@@ -118,14 +117,6 @@ def was_stopped(facts: Facts) -> bool:
     return str(facts.get("error", "")).startswith(Stopped.__name__)
 
 
-class Elsewhere(Exception):
-    """An exception in a process that the learner's function was called in, as facts."""
-
-
-_file = ""
-"""The learner's file, while its functions are called."""
-
-
 def on_gpu(task: Task) -> contextlib.AbstractContextManager[Any]:
     """Return the practice GPU, if the task has one; inside an open one it costs nothing."""
     from practice_gpu import practice_gpu
@@ -137,8 +128,6 @@ def seen(task: Task, written: Any, file: str = "") -> Facts:
     """Return the facts of what is written in a file; an exception is one of them, with its line."""
     import torch
 
-    global _file
-    _file = file
     facts: Facts = {}
     state, drawn = torch.is_grad_enabled(), torch.random.get_rng_state()
     try:
@@ -156,7 +145,8 @@ def seen(task: Task, written: Any, file: str = "") -> Facts:
         facts |= exception(error, file)
     finally:
         torch.random.set_rng_state(drawn)
-    return json_of(facts)
+    found: Facts = json.loads(json.dumps(facts, default=str))  # what another process would get
+    return found
 
 
 def facts_of(task: Task, written: Any, earlier: Iterable[Task], file: str = "") -> tuple[Facts, Facts | None]:
@@ -190,9 +180,7 @@ def called(code: types.CodeType) -> set[str]:
 
 def exception(error: BaseException, file: str = "") -> Facts:
     """Return an exception as facts: type, first line of the message, what stands in the learner's line."""
-    if isinstance(error, Elsewhere):
-        return dict(error.args[0])
-    file, message, line, stands = file or _file, re.sub(r"\x1b\[\d*m", "", str(error)), 0, ""
+    message, line, stands = re.sub(r"\x1b\[\d*m", "", str(error)), 0, ""
     for frame, number in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename == file:
             line, stands = number, reading.stands_in(frame, number)
@@ -201,12 +189,6 @@ def exception(error: BaseException, file: str = "") -> Facts:
     said = f"{type(error).__name__}: {message}" if message else type(error).__name__
     said = re.sub(r":\s*\n\s*", ": ", said.strip()).partition("\n")[0]
     return {"error": said[:500], "line": line, "stands": stands}
-
-
-def json_of(facts: Facts) -> Facts:
-    """Return facts as JSON keeps them, so that those of two processes can be compared."""
-    found: Facts = json.loads(json.dumps(facts, default=str))
-    return found
 
 
 def same(a: Any, b: Any) -> bool:
@@ -236,16 +218,20 @@ def _equal(a: Facts, b: Facts, name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What was found out about one function."""
+class Diagnosis:
+    """What was found out about one function.
 
-    mistakes: tuple[Mistake, ...] = ()
+    Each mistake stands with the names of the facts in which it shows. `unexplained` is what else is wrong:
+    the first fact that no mistake explains; of a table, all of them. With `more`, other facts are wrong, too,
+    or were not looked at. An `empty` function does what one without a body does. `expected` are the facts of
+    a right one.
+    """
+
+    expected: Facts
+    mistakes: Mapping[Mistake, list[str]] = field(default_factory=dict)
     unexplained: tuple[str, ...] = ()
-    """What else is wrong: the first fact that no mistake explains; of a table, all of them."""
     more: bool = False
-    """Other facts are wrong, too, or were not looked at."""
     empty: bool = False
-    """It does what a function without a body does."""
 
     @property
     def right(self) -> bool:
@@ -266,55 +252,57 @@ class Referee:
             self._known[mistakes] = seen(self.task, self.task.with_mistakes(mistakes))
         return self._known[mistakes]
 
-    def explain(self, facts: Facts) -> Found:
+    def explain(self, facts: Facts) -> Diagnosis:
         """Find the mistakes that lead to these facts.
 
         One or two that lead to all of them. If there are none, the facts are taken in their order, which is
         that of causes, or the error alone: each is put down to the only mistake whose every sign is there, up
-        to the first that has none. That is said as it was seen, and the rest may be its consequence.
+        to the first that has none. That is reported as it was seen, and the rest may be its consequence.
         """
-        wrong = differ(facts, self.facts())
+        with on_gpu(self.task):  # once, and not for each of its facts
+            return self._explain(facts)
+
+    def _explain(self, facts: Facts) -> Diagnosis:
+        expected, derived = self.facts(), self.task.derived
+        wrong = differ(facts, expected)
         if not wrong:
-            return Found()
-        if not self.task.value and not differ(facts, self._of_nothing):
-            return Found(empty=True)
-        rest = set() if "error" in facts else {*self.facts()} - {*facts}  # what was not looked at
-        changes = {each: set(differ(self.facts((each,)), self.facts())) for each in self.task.mistakes}
-        possible = [each for each, names in changes.items() if names <= set(wrong)]
+            return Diagnosis(expected)
+        if not self.task.value and not differ(facts, seen(self.task, lambda *args, **kwargs: None)):
+            return Diagnosis(expected, empty=True)
+        rest = set() if "error" in facts else {*expected} - {*facts}  # what was not looked at
+        changes = {each: differ(self.facts((each,)), expected) for each in self.task.mistakes}
+        possible = {each: set(names) for each, names in changes.items() if {*names} <= {*wrong}}
         pairs = (
             (a, b)
             for a, b in itertools.combinations(possible, 2)  # a result alone fits some pair by chance
-            if a.switch != b.switch and (changes[a] | changes[b]) - self.task.derived
-            if "error" not in facts or "error" in changes[a] | changes[b]  # two that pass alone do not raise
+            if a.switch != b.switch and (possible[a] | possible[b]) - derived
+            if "error" not in facts
+            or "error" in possible[a] | possible[b]  # two that pass alone do not raise
         )
         for chosen in itertools.chain(((each,) for each in possible), pairs):
             if not differ(facts, self.facts(chosen)):
-                return Found(chosen, more=bool(rest))
+                found = {each: changes[each] for each in chosen}
+                return Diagnosis(expected, found, more=bool(rest))
 
-        signs = {each: changes[each] - self.task.derived for each in possible}
+        signs = {each: names - derived for each, names in possible.items()}
         shown = [e for e in possible if signs[e] and signs[e].isdisjoint(differ(facts, self.facts((e,))))]
         # of two that exclude each other, each with its own signs, neither is there
         certain = [a for a in shown if all(a.switch != b.switch or signs[a] & signs[b] for b in shown)]
-        found, unexplained = list[Mistake](), list[str]()
+        found, unexplained = dict[Mistake, list[str]](), list[str]()
         there = ["error"] if "error" in facts else [name for name in wrong if name in facts] or wrong[:1]
-        there.sort(key=self.task.derived.__contains__)
+        there.sort(key=derived.__contains__)
         for place, name in enumerate(there, 1):
-            if any(name in changes[each] for each in found):
+            if any(name in names for names in found.values()):
                 continue
-            causes = [each for each in certain if name in changes[each]]
+            causes = [each for each in certain if name in possible[each]]
             if len(causes) == 1:
-                found += causes
+                found[causes[0]] = changes[causes[0]]
                 continue
             unexplained.append(name)
             if not self.task.value:  # of a table, each entry stands for itself
-                rest |= {*there[place:]} - self.task.derived
+                rest |= {*there[place:]} - derived
                 break
-        return Found(tuple(found), tuple(unexplained), bool(rest.difference(*(changes[e] for e in found))))
-
-    @cached_property
-    def _of_nothing(self) -> Facts:
-        """The facts of a function without a body."""
-        return seen(self.task, lambda *args, **kwargs: None)
+        return Diagnosis(expected, found, tuple(unexplained), bool(rest.difference(*found.values())))
 
 
 def kind_of(value: Any) -> str:

@@ -7,7 +7,7 @@ from torch import nn
 
 from gpulesson_tools.exercises import training
 from gpulesson_tools.exercises.contract import Task, kind_of, mistakes, number_of, same
-from gpulesson_tools.exercises.watch import Watch
+from gpulesson_tools.exercises.watch import ModelWatch
 from gpulesson_tools.exercises.words import COMMON, of_lists, works
 
 EPOCHS, SEED = 3, 7
@@ -113,7 +113,7 @@ def observe_run(function, facts):
     def make_model():
         model = new_model()
         seeds.append(torch.initial_seed())
-        watches.append(Watch(model[0]))
+        watches.append(ModelWatch(model[0]))
         return model
 
     torch.manual_seed(5)
@@ -123,7 +123,7 @@ def observe_run(function, facts):
         for each in watches:
             each.close()
         watches.sort(key=lambda each: not each.training())
-        watch, *others = watches or [Watch(new_model()[0])]
+        watch, *others = watches or [ModelWatch(new_model()[0])]
         found = {SEED: "the one asked for", 5: "not set"}
         facts["seed"] = found.get(seeds[0], "another one") if seeds else "not set"
         facts["another"] = any(each.passes for each in others)

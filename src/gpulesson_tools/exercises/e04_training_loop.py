@@ -8,7 +8,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
 from gpulesson_tools.exercises.contract import Task, kind_of, mistakes, number_of
 from gpulesson_tools.exercises.training import accuracy, observe_test, observe_training, rows, train_step
-from gpulesson_tools.exercises.watch import Watch
+from gpulesson_tools.exercises.watch import ModelWatch
 from gpulesson_tools.exercises.words import COMMON, of_lists, works
 
 DEVICE, EPOCHS = torch.device("cuda"), 3
@@ -80,7 +80,7 @@ def observe_run(function, facts):
     train, test = rows(90, 6, seed=3), rows(55, 6, seed=4)
     model = make_model().eval()
     torch.manual_seed(5)
-    with closing(Watch(model)) as watch:
+    with closing(ModelWatch(model)) as watch:
         value = function(model, TensorDataset(*train), TensorDataset(*test), DEVICE, EPOCHS)
     facts |= watch.of_a_run(train, test)
     facts["kind"], facts["value"] = kind_of(value), watch.meaning(value, test, train)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from gpulesson_tools.exercises.contract import Task, mistakes
-from gpulesson_tools.exercises.watch import Watch, keys_of
+from gpulesson_tools.exercises.watch import ModelWatch, keys_of
 from gpulesson_tools.exercises.words import COMMON
 
 DEVICE, ROWS, SIZES = torch.device("cuda"), 128, (344, 256)
@@ -133,7 +133,7 @@ def observe(model, batches, facts, most, call):
     for number, (inputs, labels) in enumerate(batches):
         pairs = zip(keys_of(inputs), labels.tolist(), strict=True)
         samples |= {key: (number, label) for key, label in pairs}
-    watch, came, fresh, held = Watch(model), [], [], []
+    watch, came, fresh, held = ModelWatch(model), [], [], []
 
     def passed(module, inputs, outputs):
         if outputs.requires_grad and (keys := watch.passes[-1]["rows"]):

@@ -16,8 +16,8 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from gpulesson_tools.exercises.contract import Elsewhere, Task, exception, kind_of, mistakes, number_of, same
-from gpulesson_tools.exercises.runner import MEMORY, apart, bounded
+from gpulesson_tools.exercises.contract import Task, exception, kind_of, mistakes, number_of, same
+from gpulesson_tools.exercises.runner import MEMORY, bounded, in_processes
 from gpulesson_tools.exercises.training import train_step
 from gpulesson_tools.exercises.words import COMMON
 from practice_gpu import practice_gpu
@@ -140,7 +140,7 @@ def in_a_process(function, folder, port, rank):
         found["kind"] = "" if not wrong else wrong[0] if values is value else kind_of(value)
         found["losses"] = [number_of(v) for v in values]
     except BaseException as error:
-        found |= exception(error)
+        found |= exception(error, getattr(getattr(function, "__code__", None), "co_filename", ""))
     found.setdefault("device", str(model[0].weight.device))
     found["passes"] = passes or forwards
     return found | {"file": in_the_file(file, model.state_dict()), "end": now()}
@@ -190,16 +190,22 @@ def observe_run(function, facts):
 
     with practice_gpu(count=2, force=True), tempfile.TemporaryDirectory() as folder:
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        both = apart(*(partial(in_a_process, function, folder, store.port, rank) for rank in range(2)))
+        each_rank = (partial(in_a_process, function, folder, store.port, rank) for rank in range(2))
+        both = in_processes(*each_rank)
+        if None in both:
+            facts["error"] = "the process ended by itself"
+            return
         devices = [each["device"] for each in both]
         if devices == ["cuda:0", "cuda:0"]:
             facts["devices"] = devices  # where NCCL refuses that does not matter
             return
-        errors = [{"error": each["error"], "line": each["line"]} for each in both if "error" in each]
-        for error in sorted(errors, key=lambda error: re.search(WAITS, error["error"]) is not None):
-            if re.search(WAITS, error["error"]):
-                error["error"] = "RuntimeError: one process waits for the other"
-            raise Elsewhere(error)
+        errors = [{key: each[key] for key in ("error", "line")} for each in both if "error" in each]
+        errors.sort(key=lambda each: re.search(WAITS, each["error"]) is not None)
+        if errors:
+            facts |= errors[0]
+            if re.search(WAITS, errors[0]["error"]):
+                facts["error"] = "RuntimeError: one process waits for the other"
+            return
         facts["gloo"] = any(one["backend"] == "gloo" for each in both for one in each["passes"])
         facts["devices"], step = devices, max(1, len(both[0]["passes"]) // EPOCHS)
         epochs = [[each["passes"][first : first + step] for first in (0, step)] for each in both]

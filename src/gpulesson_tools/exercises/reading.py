@@ -11,23 +11,11 @@ import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-CALLED_ALONE = frozenset(
-    (
-        "backward",
-        "detach_",
-        "empty_cache",
-        "eval",
-        "replay",
-        "step",
-        "synchronize",
-        "train",
-        "update",
-        "zero_grad",
-    )
-)
+CALLED_ALONE = "backward|detach_|empty_cache|eval|replay|step|synchronize|train|update|zero_grad"
 """Methods whose names stand alone in a line by mistake: their call was meant."""
 _FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
 _NAMES = 4
@@ -36,47 +24,63 @@ _LETTERS = 70
 """Of a line that are shown."""
 
 
-def slips(text: str, names: Sequence[str], space: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Find slips in a program, for each of the functions that it should have: kind, says, fix and line.
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes
+    ----------
+    kind : str
+        Its name, for programs and tables: ``"zero=late"``, ``"error"``, ``"empty"``, ``"nothing"``, or a
+        fact's name.
+    says : str
+        What is wrong, and what was seen.
+    fix : str
+        What to do; said from the second check on.
+    line : int
+        Of the learner's file, from 1; 0 if none is known.
+    """
+
+    kind: str
+    says: str
+    fix: str = ""
+    line: int = 0
+
+    @property
+    def switch(self) -> str:
+        """What comes before "=" in its name; mistakes that exclude each other share it."""
+        return self.kind.partition("=")[0]
+
+
+def slips(text: str, names: Sequence[str], space: Mapping[str, Any]) -> dict[str, list[Finding]]:
+    """Find slips in a program, for each of the functions that it should have.
 
     `space` has the names that the program has made, with their values.
     """
-    with suppress(SyntaxError, ValueError):
-        return dict(_slips(ast.parse(text), names, space))
-    return {name: [] for name in names}  # a cell with lines that are IPython's
-
-
-def _slips(
-    tree: ast.Module, names: Sequence[str], space: Mapping[str, Any]
-) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return {name: [] for name in names}  # a cell with lines that are IPython's
     functions = {each.name: each for each in tree.body if isinstance(each, _FUNCTIONS)}
-    for name in names:
-        misplaced = _misplaced(tree, name, names, space)
-        yield name, [misplaced] if misplaced else list(_not_called(functions, name))
+    misplaced = {name: _misplaced(tree, name, names, space) for name in names}
+    return {name: [slip] if slip else [*_not_called(functions, name)] for name, slip in misplaced.items()}
 
 
-def _slip(kind: str, line: int, says: str, fix: str) -> dict[str, Any]:
-    return {"kind": kind, "says": says, "fix": fix, "line": line}
-
-
-def _not_called(functions: Mapping[str, ast.AST], name: str) -> Iterator[dict[str, Any]]:
+def _not_called(functions: Mapping[str, ast.AST], name: str) -> Iterator[Finding]:
     """Find lines in a function, and in those that it uses, which name a method and do not call it."""
-    used, todo = {name}, [name]
-    while todo and (function := functions.get(todo.pop())):
-        for node in ast.walk(function):
+    used = [name] if name in functions else []
+    for each in used:
+        for node in ast.walk(functions[each]):
             if isinstance(node, ast.Name) and node.id in functions and node.id not in used:
-                used.add(node.id)
-                todo.append(node.id)
+                used.append(node.id)
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Attribute):
                 method = ast.unparse(node.value)
-                if node.value.attr in CALLED_ALONE:
+                if re.fullmatch(CALLED_ALONE, node.value.attr):
                     says = f"{method} is only named here: without its brackets () it is not called."
-                    yield _slip("not called", node.lineno, says, f"Write {method}().")
+                    yield Finding("not called", says, f"Write {method}().", node.lineno)
 
 
-def _misplaced(
-    tree: ast.Module, name: str, names: Sequence[str], space: Mapping[str, Any]
-) -> dict[str, Any] | None:
+def _misplaced(tree: ast.Module, name: str, names: Sequence[str], space: Mapping[str, Any]) -> Finding | None:
     """Find out why a function that was written is not the one that the name stands for."""
     value, outers = space.get(name), dict(_outers(tree))
     top = [each for each in outers if outers[each] is None]
@@ -87,30 +91,29 @@ def _misplaced(
     stars = [n.lineno for n in top if isinstance(n, ast.ImportFrom) and n.names[0].name == "*"]
     code = getattr(value, "__code__", None)
     if len(defined) > 1:
-        says = f"{name} is defined in the lines {_and(defined)}, and only the last one counts."
-        return _slip("defined twice", defined[-1], says, "Keep one of them.")
+        lines = f"{', '.join(map(str, defined[:-1]))} and {defined[-1]}"
+        says = f"{name} is defined in the lines {lines}, and only the last one counts."
+        return Finding("defined twice", says, "Keep one of them.", defined[-1])
     if given and name in space and not callable(value):
         instead = f" The function of line {defined[0]} has lost its name." if defined else ""
         says = f"{name} is {described(value)}, and no function.{instead}"
-        return _slip("not a function", given[-1], says, "Give this value another name.")
+        return Finding("not a function", says, "Give this value another name.", given[-1])
     if defined and code and stars and stars[-1] > defined[0] and code.co_filename != space.get("__file__"):
         says = f"This import brings another {name}, which takes the place of the one in line {defined[0]}."
-        return _slip("imported over", stars[-1], says, "Import by their names what you need.")
+        return Finding("imported over", says, "Import by their names what you need.", stars[-1])
     if name in space:
         return None
     for each, outer in outers.items():
         if isinstance(each, _FUNCTIONS) and each.name == name and outer is not None:
-            says = (
-                f"{name} is indented, and so it is inside {outer.name}, which begins in line {outer.lineno}."
-            )
-            return _slip("inside another", each.lineno, says, "Let its def begin at the left edge.")
-    others = {each.name: each.lineno for each in tree.body if isinstance(each, _FUNCTIONS)}
+            says = f"{name} is indented, and so is inside {outer.name}, which begins in line {outer.lineno}."
+            return Finding("inside another", says, "Let its def begin at the left edge.", each.lineno)
+    others = {each.name: each.lineno for each in top if isinstance(each, _FUNCTIONS)}
     others = {each: line for each, line in others.items() if each not in {*names, "main"}}
     alike = difflib.get_close_matches(name, {each.lower(): each for each in others}, 1)
     for each, line in others.items():
         if len(others) == 1 or each.lower() in alike:
             says = f"This line defines {each}. The exercise asks for {name}."
-            return _slip("other name", line, says, f"If it is that function, name it {name}.")
+            return Finding("other name", says, f"If it is that function, name it {name}.", line)
     return None
 
 
@@ -121,10 +124,6 @@ def _outers(tree: ast.Module) -> Iterator[tuple[Any, Any]]:
         inside = node if isinstance(node, (*_FUNCTIONS, ast.ClassDef)) else outer
         todo += [(each, inside) for each in ast.iter_child_nodes(node)]
         yield node, outer
-
-
-def _and(numbers: Sequence[int]) -> str:
-    return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
 def changed(text: str, starter: str, names: Sequence[str]) -> list[str]:

@@ -11,40 +11,21 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gpulesson_tools.exercises.catalogue import Exercise, exercises
-from gpulesson_tools.exercises.contract import Facts, Found, Referee, Task, differ, on_gpu, was_stopped
+from gpulesson_tools.exercises.contract import (
+    Diagnosis,
+    Facts,
+    Mistake,
+    Referee,
+    Task,
+    differ,
+    was_stopped,
+)
 from gpulesson_tools.exercises.messages import explain, of_python
+from gpulesson_tools.exercises.reading import Finding
 from gpulesson_tools.exercises.words import SEEN
 
 _MARKS = {"done": ("\N{CHECK MARK}", "32"), "wrong": ("\N{BALLOT X}", "31")}
 _LATER = "\N{MIDDLE DOT}", "90"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that is wrong.
-
-    Attributes
-    ----------
-    kind : str
-        Its name, for programs and tables: ``"zero=late"``, ``"error"``, ``"empty"``, ``"nothing"``, or a
-        fact's name.
-    says : str
-        What is wrong, and what was seen.
-    fix : str
-        What to do; said from the second check on.
-    line : int
-        Of the learner's file, from 1; 0 if none is known.
-    """
-
-    kind: str
-    says: str
-    fix: str = ""
-    line: int = 0
-
-    @property
-    def switch(self) -> str:
-        """What comes before "=" in its name; mistakes that exclude each other share it."""
-        return self.kind.partition("=")[0]
 
 
 @dataclass(frozen=True)
@@ -73,11 +54,10 @@ def answers(tasks: Sequence[Task], facts: Mapping[str, Sequence[Any]], unseen: s
             unseen = ""
             continue
         own, alone = facts[task.name]
-        with on_gpu(task):
-            referee = Referee(task)
-            calls_wrong = alone is not None and not right and bool(differ(own, referee.facts()))
-            apart = calls_wrong and alone.get("error") in (None, own.get("error"))  # else it needs its own
-            answer = _answer(task, referee, alone if apart else own)
+        referee = Referee(task)
+        calls_wrong = alone is not None and not right and bool(differ(own, referee.facts()))
+        apart = calls_wrong and alone.get("error") in (None, own.get("error"))  # else it needs its own
+        answer = _answer(task, referee, alone if apart else own)
         if calls_wrong:
             new = tuple(
                 each
@@ -103,36 +83,34 @@ def _answer(task: Task, referee: Referee, facts: Facts) -> Answer:
     if found.empty:
         says = f"It returns nothing, and changes nothing that the check sees. {task.begin}"
         return Answer(task.name, task.does, "wrong", (Finding("nothing", says),))
-    findings = [_mistake(task, referee, facts, found, each) for each in found.mistakes]
+    findings = [_mistake(task, facts, found, *each) for each in found.mistakes.items()]
     for name in found.unexplained:
         if name == "error":
             findings.append(error(facts, expected=_expected(task, facts)))
             break
-        if said := _seen(task, name, facts, referee.facts()):
+        if said := _seen(task, name, facts, found.expected):
             letter = said[0].upper() if said.partition(" ")[0].isalpha() else said[0]
             findings.append(Finding(name, letter + said[1:]))
     if found.unexplained and not findings:
         names = " and ".join(found.unexplained[:2])
-        findings.append(
-            Finding(found.unexplained[0], f"The check saw something else than it expected: {names}.")
-        )
+        says = f"The check saw something else than it expected: {names}."
+        findings.append(Finding(found.unexplained[0], says))
     if found.more:
-        more = f"{findings[-1].says} The rest will be checked once this is right."
-        findings[-1] = replace(findings[-1], says=more)
+        says = f"{findings[-1].says} The rest will be checked once this is right."
+        findings[-1] = replace(findings[-1], says=says)
     return Answer(task.name, task.does, "wrong" if findings else "done", tuple(findings))
 
 
-def _mistake(task: Task, referee: Referee, facts: Facts, found: Found, mistake: Any) -> Finding:
-    expected = referee.facts()
-    changed = [n for n in differ(referee.facts((mistake,)), expected) if n in differ(facts, expected)]
-    said = next((said for name in changed if (said := _seen(task, name, facts, expected))), "")
-    if len(set(said.split()) - set(mistake.says.split())) < 0.5 * len(said.split()):
-        said = ""  # it says the same again
-    raises = "error" in facts and "error" in referee.facts((mistake,))
-    line = int(facts.get("line", 0)) if raises else 0
+def _mistake(task: Task, facts: Facts, found: Diagnosis, mistake: Mistake, signs: Sequence[str]) -> Finding:
+    """Say what is wrong, and after it the first of its signs, unless that says nearly the same."""
+    raises = "error" in signs
+    said = next((said for name in signs if (said := _seen(task, name, facts, found.expected))), "")
+    if len({*said.split()} - {*mistake.says.split()}) < 0.5 * len(said.split()):
+        said = ""
     if raises and len(found.mistakes) == 1:
         said = f"it stops with {facts['error']}"
-    return Finding(mistake.kind, f"{mistake.says}{f' Seen: {said}' if said else ''}", mistake.fix, line)
+    seen = f" Seen: {said}" if said else ""
+    return Finding(mistake.kind, mistake.says + seen, mistake.fix, int(facts["line"]) if raises else 0)
 
 
 def _seen(task: Task, name: str, facts: Facts, expected: Facts) -> str:
@@ -161,14 +139,14 @@ def _expected(task: Task, facts: Facts) -> str:
     return f"the check calls {task.name}({given})"
 
 
-def error(facts: Facts, stops: str = "it stops", expected: str = "") -> Finding:
+def error(facts: Facts, stops: str = "It stops", expected: str = "") -> Finding:
     """Explain an exception; where nobody knows it, say what was seen and what was expected."""
     line, stands = int(facts.get("line", 0)), facts.get("stands", "")
     seen = f"\n{stands}" if "\n" in stands else f"\nSeen: {stands}." if stands else ""
     if was_stopped(facts):
         says = f"It did not come to an end: {facts['error'].partition(': ')[2]}.{seen}"
         return Finding("time", says, "Look for a loop that never ends, or for a wait.", line=line)
-    says = f"{stops[0].upper()}{stops[1:]}: {facts['error']}{seen}"
+    says = f"{stops}: {facts['error']}{seen}"
     if found := explain(facts["error"]):
         fix = "The page “Error messages” shows a cause and a fix."
         return Finding("error", f"{says}\n{found.cause}", fix, line)
@@ -229,11 +207,9 @@ class Report:
     @property
     def verdict(self) -> str:
         """One sentence."""
-        about = f"Exercise {self.exercise.number}, {self.exercise.title}"
-        if self.passed:
-            return f"{about}: passed."
         done = sum(each.state == "done" for each in self.answers)
-        return f"{about}: {done} of {len(self.answers)} done."
+        result = "passed" if self.passed else f"{done} of {len(self.answers)} done"
+        return f"Exercise {self.exercise.number}, {self.exercise.title}: {result}."
 
     def __str__(self) -> str:
         return self.text()
@@ -252,54 +228,52 @@ class Report:
         for title, findings in self._sections():
             lines = [title]
             for finding in findings:
-                lines += [
-                    _filled(text, "  " if place else "- ")
-                    for place, text in enumerate(self._words(title, finding).split("\n"))
-                ]
+                first, *others = self._words(title, finding).split("\n")
+                lines += [_filled(first, "- "), *(_filled(text, "  ") for text in others)]
             parts.append("\n".join(lines))
-        notes = [_filled(note, "") for note in self.notes]
-        return "\n\n".join([*parts, *notes, self._next()])
+        return "\n\n".join([*parts, *(_filled(note, "") for note in self.notes), self._next()])
 
     def _repr_html_(self) -> str:
+        def paragraph(text: str, tag: str = "") -> str:
+            return f"<p><{tag}>{html.escape(text)}</{tag}></p>" if tag else f"<p>{html.escape(text)}</p>"
+
         rows = ""
         for each in self.answers:
             mark, _ = _MARKS.get(each.state, _LATER)
             does = f'<td style="text-align:left">{html.escape(each.does)}</td>'
             rows += f"<tr><td>{mark}</td><td><code>{html.escape(each.name)}</code></td>{does}</tr>"
-        parts = [f"<p><strong>{html.escape(self.verdict)}</strong></p><table>{rows}</table>"]
+        parts = paragraph(self.verdict, "strong") + f"<table>{rows}</table>"
         for title, findings in self._sections():
-            said = [html.escape(self._words(title, each)).replace("\n", "<br>") for each in findings]
-            items = "".join(f"<li>{each}</li>" for each in said)
-            parts.append(f"<p><strong>{html.escape(title)}</strong></p><ul>{items}</ul>")
-        parts += [f"<p>{html.escape(line)}</p>" for line in (*self.notes, self._next())]
-        return f'<section aria-label="Check of exercise {self.exercise.number}">{"".join(parts)}</section>'
+            items = (html.escape(self._words(title, each)).replace("\n", "<br>") for each in findings)
+            parts += paragraph(title, "strong") + f"<ul>{''.join(f'<li>{each}</li>' for each in items)}</ul>"
+        parts += "".join(map(paragraph, (*self.notes, self._next())))
+        return f'<section aria-label="Check of exercise {self.exercise.number}">{parts}</section>'
 
     def _sections(self) -> list[tuple[str, tuple[Finding, ...]]]:
         """Return what to say: of all that is wrong; if nothing is, of the first that nobody has started."""
-        here = self.file or "Your cell"
+        here, number = self.file or "Your cell", self.exercise.number
         if self.stopped:
             return [(here, self.stopped)]
         if wrong := [(each.name, each.findings) for each in self.answers if each.state == "wrong"]:
             return wrong
         if all(each.state == "missing" and not each.findings for each in self.answers):
-            number, names = self.exercise.number, " or ".join(each.name for each in self.answers)
-            again = f"python -m gpulesson start {number}"
             says = (
-                f"There is no {names} in it, and exercise {number} asks for that. If it is from an earlier "
-                f"form of the exercise, rename it, and begin anew: {again}"
+                f"There is no {' or '.join(each.name for each in self.answers)} in it, and exercise {number} "
+                "asks for that. If it is from an earlier form of the exercise, rename it, and begin anew: "
+                f"python -m gpulesson start {number}"
             )
             return [(here, (Finding("missing", says),))]
-        todo = [each for each in self.answers if each.state in ("empty", "missing")]
         states = {"empty": "does nothing yet", "missing": "is not there yet"}
+        todo = [each for each in self.answers if each.state in states]
         return [(f"{each.name} {states[each.state]}. That is next.", each.findings) for each in todo[:1]]
 
-    def _told(self, title: str, finding: Finding) -> bool:
+    def _says_fix(self, title: str, finding: Finding) -> bool:
         """Return whether the fix is said: if there is one, at the second time."""
         return bool(finding.fix) and self.said.get(f"{title} {finding.kind}", 1) > 1
 
     def _words(self, title: str, finding: Finding) -> str:
         place = f"line {finding.line}: " if finding.line else ""
-        fix = f"\nFix: {finding.fix}" if self._told(title, finding) else ""
+        fix = f"\nFix: {finding.fix}" if self._says_fix(title, finding) else ""
         return f"{place}{finding.says}{fix}"
 
     def _next(self) -> str:
@@ -307,7 +281,7 @@ class Report:
         number = self.exercise.number
         if not self.passed:
             fixes = [(title, each) for title, findings in self._sections() for each in findings if each.fix]
-            if not all(self._told(*each) for each in fixes):
+            if not all(self._says_fix(*each) for each in fixes):
                 return f"Check again, or with {'--hint' if self.file else 'hint=True'}, to be told more."
             return f"Then check again.{f' The solution is at the end of lesson {number}.' if fixes else ''}"
         later = [other for other in exercises() if other.number > number]

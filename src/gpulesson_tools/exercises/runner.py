@@ -17,11 +17,11 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from gpulesson_tools.exercises.contract import Elsewhere, Stopped, exception
+from gpulesson_tools.exercises.contract import Stopped
 from gpulesson_tools.programs.process import PRELOADED, Process
 
 SECONDS = 10.0
@@ -175,42 +175,30 @@ def _opens_or_closes_a_gpu(frame: types.FrameType | None) -> bool:
     return False
 
 
-def apart(*calls: Callable[[], Any]) -> list[Any]:
-    """Call functions at once, each in its own process, a fork of this one, which has not computed yet.
+def in_processes(*calls: Callable[[], Any]) -> list[Any]:
+    """Call functions at once, each in a fork of this process, which has not computed yet.
 
-    Return what they returned, if JSON can say it; raise `Elsewhere` for the first that has failed.
+    Return what they returned, as far as JSON can say it; None for one that has ended before.
     """
     if not hasattr(os, "fork"):
         raise OSError("this check needs processes that fork: it runs on Linux, on macOS and in WSL")
-    context, processes = multiprocessing.get_context("fork"), []
+    context, processes, results = multiprocessing.get_context("fork"), [], list[Any]()
     for call in calls:
         receive, send = context.Pipe(duplex=False)
-        process = context.Process(target=_apart, args=(send, call), daemon=True)
+        process = context.Process(target=_send_result, args=(send, call), daemon=True)
         process.start()
         send.close()
         processes.append((process, receive))
-    results: dict[Any, Any] = {}
-    try:
-        while len(results) < len(processes):
-            ready: Any
-            for ready in wait([pipe for _, pipe in processes if pipe not in results]):
-                try:
-                    results[ready] = json.loads(ready.recv_bytes())
-                except EOFError:
-                    results[ready] = {"failed": {"error": "the process ended by itself", "line": 0}}
-                if "failed" in results[ready]:
-                    raise Elsewhere(results[ready]["failed"])
-    finally:
-        for process, _ in processes:
-            process.kill()
-            process.join()
-    return [results[receive]["value"] for _, receive in processes]
+    for process, receive in processes:
+        try:
+            results.append(json.loads(receive.recv_bytes()))
+        except EOFError:
+            results.append(None)
+        process.kill()
+        process.join()
+    return results
 
 
-def _apart(send: Connection, call: Callable[[], Any]) -> None:
-    try:
-        result = {"value": call()}
-    except BaseException as error:
-        result = {"failed": exception(error)}
-    send.send_bytes(json.dumps(result, default=str).encode())
+def _send_result(send: Connection, call: Callable[[], Any]) -> None:
+    send.send_bytes(json.dumps(call(), default=str).encode())
     os._exit(0)

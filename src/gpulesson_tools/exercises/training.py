@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from gpulesson_tools.exercises.contract import Facts, kind_of, number_of
-from gpulesson_tools.exercises.watch import Watch
+from gpulesson_tools.exercises.watch import ModelWatch
 
 
 def rows(number: int, features: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -54,9 +54,9 @@ def train_step(
     return {"graph": loss, "tensor": loss.detach(), "nothing": None}[returns]
 
 
-def observe_training(model: nn.Module, train: Callable[[Watch], Any], facts: Facts) -> Watch:
+def observe_training(model: nn.Module, train: Callable[[ModelWatch], Any], facts: Facts) -> ModelWatch:
     """Call what trains a model, with the watch, and note what can be seen of its steps."""
-    with closing(Watch(model)) as watch:
+    with closing(ModelWatch(model)) as watch:
         try:
             value = train(watch)
         finally:
@@ -111,9 +111,9 @@ def accuracy(
     return {"number": result, "tensor": torch.tensor(result, device=device), "nothing": None}[returns]
 
 
-def observe_test(model: nn.Module, test: Callable[[], Any], facts: Facts) -> tuple[Any, Watch]:
+def observe_test(model: nn.Module, test: Callable[[], Any], facts: Facts) -> tuple[Any, ModelWatch]:
     """Call what tests a model, and note what can be seen of it. Return its result, and the watch."""
-    with closing(Watch(model)) as watch:
+    with closing(ModelWatch(model)) as watch:
         try:
             value = test()
         finally:

@@ -18,7 +18,7 @@ Rows = tuple[Tensor, Tensor]
 """Inputs and labels."""
 
 
-class Watch:
+class ModelWatch:
     """Notes what happens to a model, from now on.
 
     Its passes have ``training`` (the mode), ``graph`` (gradients were recorded), ``backward`` (how often
