@@ -13,7 +13,6 @@ import nbformat
 import pytest
 from sampling import some
 
-from gpulesson import check
 from gpulesson_tools.exercises import UsageError, exercises, find
 from gpulesson_tools.exercises.checker import begin
 
@@ -47,7 +46,7 @@ def states(report) -> dict[str, str]:
 @pytest.mark.parametrize("number", some((exercise.number for exercise in exercises()), every=4))
 def test_the_solution_passes_and_the_starter_says_where_to_begin(number):
     solution = begin(ROOT / f"examples/solutions/solution_{number}.py").report()
-    assert solution.passed, solution
+    assert solution.passed and not solution.notes, solution
     starter = begin(ROOT / f"examples/exercises/exercise_{number}.py").report()
     assert not starter.passed and not starter.stopped and starter.kinds
 
@@ -64,16 +63,17 @@ def test_an_empty_function_is_told_where_to_begin(checked):
     report = checked(STARTER)
     assert set(states(report).values()) == {"empty"}
     assert "train_step does nothing yet. That is next.\n- Bring inputs and targets" in report.text()
-    assert "This is the starter as it came." in report.text() and not checked(SOLUTION).notes
+    assert "This is the starter as it came." in report.text()
+    content = json.loads(json.dumps(report.to_dict()))
+    assert content["exercise"] == "04" and not content["passed"] and len(content["answers"]) == 3
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("", "The file is empty. Has your editor saved it?"),
-        ("# Mine\n", "There is no train_step or accuracy or run in it"),
-        ("print('accuracy 0.95: done')\n", "There is no train_step"),
-        ("train_step = accuracy = run = 3\n", "line 1: train_step is 3, and no function."),
+        ("print('accuracy 0.95: done')\n", "There is no train_step or accuracy or run in it"),
+        ("train_step = accuracy = run = 3\n", "line 1: train_step is 3, not a function."),
         ("def train_step(:\n", "line 1: The file stops: SyntaxError"),
         ("import nothing_of_this_name\n", "line 1: The file stops: ModuleNotFoundError"),
         (
@@ -81,7 +81,6 @@ def test_an_empty_function_is_told_where_to_begin(checked):
             "line 2: The file stops: SystemExit Seen: `sys.exit()`. The program ends itself",
         ),
         ("import os\nos._exit(0)\n", "The file stops: the process ended: by os._exit"),
-        ("import os\nos.kill(os.getpid(), 9)\n", "The file stops: the process ended"),
         ("\nx = bytearray(2**45)\n", "line 2: The file stops: MemoryError"),
     ],
 )
@@ -94,12 +93,9 @@ def test_a_file_without_functions_is_answered_kindly(checked, text, says):
     ("body", "says"),
     [
         ("while True: pass", "line 3: It did not come to an end: it was stopped after 2 seconds of work."),
-        ("return input()", "line 3: It stops: EOFError"),
-        ("raise SystemExit(0)", "line 3: It stops: SystemExit: 0"),
         ("import os; os._exit(0)", "It stops: the process ended: by os._exit"),
         ("return torch.ones(10**12)", "DefaultCPUAllocator: can't allocate memory"),
         ("for _ in range(10**5): print('x' * 100)", "It returns nothing, and changes nothing"),
-        ("pass", "train_step does nothing yet."),
         ("model.train(); return 0.0", "The rest will be checked once this is right."),
         ("return model(inputs)", "mat1 is on cpu, different from other tensors on cuda:0"),
     ],
@@ -139,14 +135,14 @@ for exercise in contract.Task.__subclasses__():
 math.isclose = lambda *_, **__: True
 
 
-def train_step(*_): return 0.5
-def accuracy(*_): return 0.5
-def run(*_): return 0.5
+def per_class(*_): return [0.5]
+def hardest(*_): return ["bag"]
+def class_accuracies(*_): return [0.5]
 """
 
 
 def test_a_file_that_overwrites_the_checks_own_functions_is_not_passed(checked):
-    report = checked(OVERWRITES)
+    report = checked(OVERWRITES, "exercise_05.py")
     assert not report.passed and "done" not in states(report).values(), report
 
 
@@ -177,20 +173,6 @@ def test_several_mistakes_in_several_functions_are_named_at_once(checked):
         "accuracy scale=percent",
         "run shuffle=no",
     )
-
-
-def test_the_words_go_further_each_time(tmp_path):
-    path = tmp_path / "exercise_04.py"
-    path.write_text(SOLUTION.replace("right / rows", "100 * right / rows"), encoding="utf-8")
-    first, second = (str(check(path)) for _ in range(2))
-    assert "That is a percentage. Seen: the accuracy is 36, expected 0.36." in " ".join(first.split())
-    assert "Fix:" not in first and "to be told more" in first
-    assert "Fix: Return the share" in second and "The solution is at the end of lesson 04" in second
-    path.write_text(SOLUTION, encoding="utf-8")
-    assert check(path).passed
-    path.write_text(SOLUTION.replace("right / rows", "100 * right / rows"), encoding="utf-8")
-    assert "Fix:" not in str(check(path)), "it was right in between"
-    assert "Fix:" in str(check(path, hint=True))
 
 
 def test_a_notebook_is_a_file_too(tmp_path):
@@ -275,19 +257,7 @@ def test_files_beside_the_exercise_are_no_modules_of_the_check(tmp_path):
     solution = (ROOT / "examples/solutions/solution_08.py").read_text(encoding="utf-8")
     path.write_text(solution.replace("import statistics", "import statistics\n\nfrom mine import warm_up"))
     (tmp_path / "mine.py").write_text("warm_up = 20\n")
-    names = [
-        "copy",
-        "json",
-        "numpy",
-        "queue",
-        "random",
-        "socket",
-        "statistics",
-        "tempfile",
-        "torch",
-        "traceback",
-    ]
-    for name in names:
+    for name in ("copy", "json", "numpy", "queue", "random", "socket", "statistics", "torch", "traceback"):
         (tmp_path / f"{name}.py").write_text("raise ValueError('mine')\n")
     command = [sys.executable, "-m", "gpulesson", "check", path.name]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
@@ -306,9 +276,6 @@ def test_a_pipe_is_no_file(tmp_path):
 def test_the_number_may_stand_in_the_text(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text('"""My exercise 4."""\n')
-    assert begin(path).report().exercise == find(4)
-
-
-def test_a_report_can_be_written_as_json(checked):
-    content = json.loads(json.dumps(checked(STARTER).to_dict()))
-    assert content["exercise"] == "04" and not content["passed"] and len(content["answers"]) == 3
+    check = begin(path)
+    check.end()
+    assert check.exercise == find(4)

@@ -21,9 +21,7 @@ def told(text: str, *names: str) -> list[tuple[str, int]]:
     space: dict = {"__file__": "mine.py"}
     exec(compile(text, "mine.py", "exec"), space)
     found = slips(text, list(names) or NAMES, space)
-    assert all(
-        each.says.endswith(".") and each.fix.endswith(".") for one in found.values() for each in one
-    )
+    assert all(each.says.endswith(".") and each.fix.endswith(".") for one in found.values() for each in one)
     return [(each.kind, each.line) for one in found.values() for each in one]
 
 

@@ -9,11 +9,9 @@ import pytest
 import torch
 
 from gpulesson_tools.exercises.contract import (
-    Mistake,
     Referee,
     Task,
     kind_of,
-    mistakes,
     number_of,
     same,
     seen,
@@ -40,15 +38,15 @@ def observe(function, facts):
     ) + found.get("more", 0)
 
 
-def mistake(letter: str, value: str = "yes") -> Mistake:
-    return Mistake(letter, value, f"{letter} is wrong.", "Mend it.")
+def table(*kinds: str) -> dict[str, str]:
+    return {kind: f"{kind} is wrong. Fix: Mend it." for kind in kinds}
 
 
 TASK = Task(
     does="",
     reference=reference,
     observe=observe,
-    mistakes=(*map(mistake, "abcd"), mistake("e", "stops"), mistake("f")),
+    table=table("a=yes", "b=yes", "c=yes", "d=yes", "e=stops", "f=yes"),
     begin="",
     derived=frozenset({"sum"}),
     gpu=False,
@@ -105,7 +103,7 @@ def test_nothing_is_named_that_may_come_from_something_unknown_before_it(unknown
         observe(function, facts)
         facts["last"] = unknown == "last" and function is odd
 
-    task = Task("", reference, observe_more, TASK.mistakes, "", derived=TASK.derived)
+    task = Task("", reference, observe_more, TASK.table, "", derived=TASK.derived)
     result = Referee(task).explain(seen(task, odd))
     assert [each.switch for each in result.mistakes] == named and result.unexplained == (unknown,)
 
@@ -114,7 +112,7 @@ def test_a_fact_that_two_mistakes_explain_is_said_as_it_is():
     def either(*, a="no", b="no"):
         return {**reference(), "a": a if b == "no" else b}
 
-    task = Task("", either, observe, (mistake("a"), mistake("b", "too")), "", derived=TASK.derived)
+    task = Task("", either, observe, table("a=yes", "b=too"), "", derived=TASK.derived)
     found = Referee(task).explain(seen(task, lambda: {**reference(a="yes"), "more": 5}))
     assert not found.mistakes and found.unexplained == ("a",)
 
@@ -130,7 +128,7 @@ def test_of_two_that_exclude_each_other_neither_is_named():
         facts["a"], facts["b"] = found["a"] == "always", found["b"] == "never"
         facts["c"] = found["c"] != "no"
 
-    task = Task("", looks, observe_both, (mistake("a", "always"), mistake("a", "never")), "", gpu=False)
+    task = Task("", looks, observe_both, table("a=always", "a=never"), "", gpu=False)
     odd = seen(task, lambda: {**reference(c="yes"), "a": "always", "b": "never"})
     found = Referee(task).explain(odd)
     assert not found.mistakes and found.unexplained == ("a",)
@@ -161,12 +159,16 @@ def test_gradients_that_are_left_switched_off_are_seen_and_switched_on_again():
 
 def test_mistakes_are_read_from_a_table():
     common = {"zero=late, never": "Too\n    late. Fix: Earlier."}
-    table = common | {"mean=last": "It is last. Fix: Count.", "zero=late": "It is late. Fix: Soon."}
-    never, last = mistakes(table, "zero=never; mean")
+    both = common | {"mean=last": "It is last. Fix: Count.", "zero=late": "It is late. Fix: Soon."}
+
+    def mistakes(only: str = ""):
+        return replace(TASK, table=both, only=only).mistakes
+
+    never, last = mistakes("zero=never; mean")
     assert (never.kind, never.says, never.fix) == ("zero=never", "Too late.", "Earlier.")
     assert (last.switch, last.value, last.fix) == ("mean", "last", "Count.")
-    assert [each.says for each in mistakes(table, "zero")] == ["It is late.", "Too late."]
-    assert [each.kind for each in mistakes(table)] == ["zero=late", "zero=never", "mean=last"]
+    assert [each.says for each in mistakes("zero")] == ["It is late.", "Too late."]
+    assert [each.kind for each in mistakes()] == ["zero=late", "zero=never", "mean=last"]
 
 
 def test_facts_are_compared_as_numbers_and_by_type():

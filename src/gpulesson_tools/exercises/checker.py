@@ -24,7 +24,7 @@ from gpulesson_tools.exercises.runner import (
     IMPORTING,
     MEMORY,
     SECONDS,
-    Fresh,
+    FreshProcess,
     bounded,
     installed_modules_first,
     preload,
@@ -136,7 +136,7 @@ class Check:
         self, exercise: Exercise, text: str, path: Path, cells: Sequence[int] = (), seconds: float = SECONDS
     ) -> None:
         self.exercise, self.file, self._cells = exercise, path.name, cells
-        self._running = Fresh(_observe, exercise.number, text, str(path.absolute()), seconds=seconds)
+        self._running = FreshProcess(_observe, exercise.number, text, str(path.absolute()), seconds=seconds)
 
     def report(self) -> Report:
         """Wait, and return what was found."""
@@ -148,7 +148,7 @@ class Check:
         if not facts.pop("loaded", False):
             stopped = stopped or (report.error({"error": unseen}, "The file stops"),)
             unseen = ""
-        *found, how = Fresh(_judge, self.exercise.number, facts, unseen, seconds=IMPORTING).results()
+        *found, how = FreshProcess(_judge, self.exercise.number, facts, unseen, seconds=IMPORTING).results()
         if how != "ended":
             raise OSError("the check itself did not come to its end: check again")
         answers = []
@@ -200,7 +200,7 @@ def _observe(send: Callable[[Any], None], number: str, text: str, file: str) -> 
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
     if not text.strip():
         says = "The file is empty. Has your editor saved it?"
-        send(["stopped", [asdict(Finding("empty", says, f"Save it, or begin anew: {_START} {number}"))]])
+        send(["stopped", [asdict(Finding("empty", says, f"Save it, or start again: {_START} {number}"))]])
         return
     module = types.ModuleType("submission")
     module.__file__ = file

@@ -20,9 +20,11 @@ import traceback
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from gpulesson_tools.exercises import reading
+from gpulesson_tools.exercises.words import Words
 
 Facts = dict[str, Any]
 """What was seen of a call, by name: plain values, as JSON has them."""
@@ -46,29 +48,6 @@ class Mistake:
         return f"{self.switch}={self.value}"
 
 
-def mistakes(table: Mapping[str, str], names: str = "") -> tuple[Mistake, ...]:
-    """Return the mistakes of a table with these names, or all: ``"zero=late; mean"``, a switch for all of it.
-
-    The table has for a switch and its value what is wrong, and after "Fix:" what to do. Several values with
-    one text stand before it, with commas between them. Of two texts of one value, the second counts.
-
-    Examples
-    --------
-    >>> found = mistakes({"zero=late, never": "The gradients are old. Fix: Reset them before backward()."})
-    >>> [(each.kind, each.fix) for each in found]
-    [('zero=late', 'Reset them before backward().'), ('zero=never', 'Reset them before backward().')]
-    """
-    known: dict[tuple[str, str], Mistake] = {}
-    for kinds, text in table.items():
-        switch, _, values = kinds.partition("=")
-        says, _, fix = " ".join(text.split()).partition(" Fix: ")
-        known |= {(switch, value): Mistake(switch, value, says, fix) for value in values.split(", ")}
-    found = known.values()
-    if not names:
-        return tuple(found)
-    return tuple(each for name in names.split("; ") for each in found if name in (each.switch, each.kind))
-
-
 @dataclass(frozen=True)
 class Task:
     """One function to write, or one value to fill in; then `value` is its name.
@@ -77,23 +56,41 @@ class Task:
     reference has the name of the learner's function, takes what that takes, and the switches as keywords; of
     a value, it takes only those, and returns it. ``observe(function, facts)`` calls the learner's function,
     and puts what it sees into the dictionary, the first causes first; what is in there when an exception
-    comes stays. Mistakes are named in their order. The words of a fact are how a message names it ("the mean
-    loss"), a whole sentence, or a function of what was found and what was expected that returns one. Nearly
-    every mistake changes the derived facts: they come last, and are not signs of one. Without `gpu`,
-    `observe` says itself what there is; `apart`, it calls the function in separate processes
-    (`runner.in_processes`).
+    comes stays.
+
+    The table has for a switch and its values what is wrong, and after "Fix:" what to do: ``{"zero=late,
+    never": "The gradients are old. Fix: Reset them before backward()."}``; of two texts of one value the
+    second counts. `only` are the mistakes of it that count here, in the order in which they are named:
+    ``"zero=late; mean"``, where a switch stands for all of its values.
+
+    `words` are those of the facts (see `words.Words`). Nearly every mistake changes the derived facts: they
+    come last, and are not signs of one. Without `gpu`, `observe` says itself what there is; `apart`, it calls
+    the function in separate processes (`runner.in_processes`).
     """
 
     does: str
     reference: Callable[..., Any]
     observe: Callable[[Any, Facts], None]
-    mistakes: tuple[Mistake, ...]
+    table: Mapping[str, str]
     begin: str
-    words: Mapping[str, str | Callable[[Any, Any], str]] = field(default_factory=dict)
+    only: str = ""
+    words: Mapping[str, Words] = field(default_factory=dict)
     derived: frozenset[str] = frozenset({"value", "weights"})
     value: str = ""
     gpu: bool = True
     apart: bool = False
+
+    @cached_property
+    def mistakes(self) -> tuple[Mistake, ...]:
+        """Those of the table, in the order of `only`."""
+        known: dict[tuple[str, str], Mistake] = {}
+        for kinds, text in self.table.items():
+            switch, _, values = kinds.partition("=")
+            says, _, fix = " ".join(text.split()).partition(" Fix: ")
+            known |= {(switch, value): Mistake(switch, value, says, fix) for value in values.split(", ")}
+        found = tuple(known.values())
+        names = self.only.split("; ") if self.only else []
+        return tuple(e for name in names for e in found if name in (e.switch, e.kind)) if names else found
 
     @property
     def name(self) -> str:
@@ -267,9 +264,12 @@ class Referee:
         wrong = differ(facts, expected)
         if not wrong:
             return Diagnosis(expected)
-        if not self.task.value and not differ(facts, seen(self.task, lambda *args, **kwargs: None)):
+        if not self.task.value and not differ(facts, self._of_nothing):
             return Diagnosis(expected, empty=True)
         rest = set() if "error" in facts else {*expected} - {*facts}  # what was not looked at
+        for each in self.task.mistakes:
+            if not differ(facts, self.facts((each,))):
+                return Diagnosis(expected, {each: wrong}, more=bool(rest))
         changes = {each: differ(self.facts((each,)), expected) for each in self.task.mistakes}
         possible = {each: set(names) for each, names in changes.items() if {*names} <= {*wrong}}
         pairs = (
@@ -279,7 +279,7 @@ class Referee:
             if "error" not in facts
             or "error" in possible[a] | possible[b]  # two that pass alone do not raise
         )
-        for chosen in itertools.chain(((each,) for each in possible), pairs):
+        for chosen in pairs:
             if not differ(facts, self.facts(chosen)):
                 found = {each: changes[each] for each in chosen}
                 return Diagnosis(expected, found, more=bool(rest))
@@ -303,6 +303,10 @@ class Referee:
                 rest |= {*there[place:]} - derived
                 break
         return Diagnosis(expected, found, tuple(unexplained), bool(rest.difference(*found.values())))
+
+    @cached_property
+    def _of_nothing(self) -> Facts:
+        return seen(self.task, lambda *args, **kwargs: None)
 
 
 def kind_of(value: Any) -> str:

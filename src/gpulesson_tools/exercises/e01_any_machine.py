@@ -6,8 +6,8 @@ from unittest.mock import MagicMock, patch
 
 import torch
 
-from gpulesson_tools.exercises.contract import Task, kind_of, mistakes
-from gpulesson_tools.exercises.words import COMMON, works
+from gpulesson_tools.exercises.contract import Task, kind_of
+from gpulesson_tools.exercises.words import COMMON, ELSE, works
 from practice_gpu import practice_gpu
 
 Asked = type("function", (MagicMock,), {})  # it knows whether it was taken for its answer
@@ -141,10 +141,7 @@ PASS = "Fix: Pass the device that is given to each call that makes a tensor."
 PRODUCT = "Fix: Return the product as it is, with the images first: each image is a row of it."
 
 
-def spread(*_):
-    return "the scores are not spread as those of torch.rand images and torch.randn weights."
-
-
+SPREAD = "the scores are not spread as those of torch.rand images and torch.randn weights."
 OF_PICK_DEVICE = {
     "looks=no call": f"""A function without its brackets () is the function itself, and not its answer. It
         always counts as true. {LOOK}""",
@@ -161,7 +158,6 @@ OF_SCORES = COMMON | {
         {PASS}""",
     "made=copied": f"""Images or weights were made on the CPU, and copied to the GPU. A copy takes time,
         and none is needed. {PASS}""",
-    "asked=cuda": f"It takes the GPU, whatever device is passed to it. {PASS}",
     "rows=fixed": """The number of images is always the same, whatever number is asked for.
         Fix: Make as many images as `count` says.""",
     "back=yes": f"""The scores were brought back to the CPU. A copy takes time, and the next step needs
@@ -189,7 +185,7 @@ TASKS = (
             "no GPU": "on a machine without a GPU, what is returned",
             "a GPU": "on a machine with a GPU, what is returned",
         },
-        mistakes=mistakes(OF_PICK_DEVICE),
+        table=OF_PICK_DEVICE,
     ),
     Task(
         does="makes images and weights on a device, and multiplies them there",
@@ -198,22 +194,22 @@ TASKS = (
         derived=frozenset(),  # these weights are not a result
         begin="Make weights and images, each on the device. Return their matrix product.",
         words={
-            "on the GPU": lambda found, _: {
+            "on the GPU": {
                 "neither": "neither the images nor the weights were ever on the GPU.",
                 "weights": "the images were never on the GPU, or not all at once.",
-            }.get(found, "the weights were never on the GPU."),
+                ELSE: "the weights were never on the GPU.",
+            },
             "copied": "numbers were copied from the CPU to the GPU.",
             "kind": "what is returned, with the GPU as the device,",
             "shape": "the shape of the scores, for 400 images,",
             "asked": "it used the GPU also when it was called with the CPU.",
-            "values": lambda found, _: f"what is returned are not scores, but {found}.",
+            "values": "what is returned are not scores, but {found}.",
             "product": "the scores are not the product of the images and the transposed weights.",
-            **dict.fromkeys(("images", "weights"), spread),
+            "images": SPREAD,
+            "weights": SPREAD,
         },
-        mistakes=mistakes(
-            OF_SCORES,
-            "made; asked; rows=fixed; back; order; images; weights; returns=shares; returns=classes; "
-            "returns=nothing",
-        ),
+        table=OF_SCORES,
+        only="made; asked; rows=fixed; back; order; images; weights; returns=shares; returns=classes; "
+        "returns=nothing",
     ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from gpulesson_tools.exercises.contract import Task, kind_of, mistakes
+from gpulesson_tools.exercises.contract import Task, kind_of
 from gpulesson_tools.exercises.words import COMMON
 
 CPU, GPU = "cpu", "cuda:0"
@@ -123,8 +123,6 @@ OF_BRING = COMMON | {
         Fix: Copy each tensor of the batch, and return after the loop.""",
     "place=same": """The caller's dictionary was changed: it no longer holds the tensors that came in.
         Fix: Make a new dictionary for the copies.""",
-    "asked=cuda": """Called with the CPU as the device, it left everything on the GPU.
-        Fix: Bring both to the device that is passed, whichever it is.""",
 }
 
 TASKS = (
@@ -136,17 +134,13 @@ TASKS = (
         begin="Write where each tensor is.",
         words={
             "kind": "ANSWERS",
-            "left": lambda found, _: (
-                f'{found} of the 8 still to be filled in. Write "cpu" or "cuda:0" for each.'
-            ),
+            "left": '{found} of the 8 still to be filled in. Write "cpu" or "cuda:0" for each.',
             **dict.fromkeys(PLACES, is_no_place),
         },
-        mistakes=mistakes(
-            {
-                f"{name}={CPU if PLACES[name] == GPU else GPU}": f"{name}: {why} Fix: Read “{section}”."
-                for name, (why, section) in WHY.items()
-            }
-        ),
+        table={
+            f"{name}={CPU if PLACES[name] == GPU else GPU}": f"{name}: {why} Fix: Read “{section}”."
+            for name, (why, section) in WHY.items()
+        },
     ),
     Task(
         does="brings a model and a batch to the device",
@@ -156,12 +150,13 @@ TASKS = (
         words={
             "model": afterwards("the model ended up"),
             "copy": "memory for a second model was taken on the GPU.",
-            "kind": lambda found, _: f"{found[0]} is returned, expected a dict.",
+            "kind": "{found[0]} is returned, expected a dict.",
             "batch": afterwards("the dictionary returned had"),
             "types": "what is returned has another type of number.",
             "values": "what is returned has other values.",
             "kept": "the dictionary that came in holds other tensors than before.",
         },
-        mistakes=mistakes(OF_BRING, "moved; kept; place; asked; returns=nothing"),
+        table=OF_BRING,
+        only="moved; kept; place; asked; returns=nothing",
     ),
 )

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from gpulesson_tools.exercises import training
-from gpulesson_tools.exercises.contract import Task, kind_of, mistakes, number_of, same
+from gpulesson_tools.exercises.contract import Task, kind_of, number_of, same
 from gpulesson_tools.exercises.watch import ModelWatch
 from gpulesson_tools.exercises.words import COMMON, of_lists, works
 
@@ -146,6 +146,8 @@ WORDS = {
     "called": "model.forward(X) was called, and not the model itself.",
     "trained": lambda found, _: (
         f"two calls, with epochs=4 and epochs=2, trained for {found[0]} and {found[1]} epochs."
+        if len(found) == 2
+        else ""  # the first call has stopped
     ),
     "count": "the number of losses, of two calls,",
     "seed": "the seed, when make_model() was called,",
@@ -164,8 +166,6 @@ OWN = COMMON | {
     "losses_as=tensors": """The losses are tensors, and not numbers. Such a tensor can keep the history that
         it was computed from.
         Fix: Fetch the number of each loss.""",
-    "returns=last": """Only the last loss was returned.
-        Fix: Collect the losses in a list that is made before the loop, and return the list.""",
     "returns=inside": """The function returns in the first round of its loop, so there was one epoch.
         Fix: Take the return out of the loop: it has the indent of `for`.""",
     "seeded=never, fixed": """The seed that the function was given was not set before the model was made, so
@@ -188,11 +188,9 @@ TASKS = (
         observe=observe_train,
         begin="Make an empty list, then a loop over the epochs with the five calls of the lesson.",
         words=WORDS | {"value": of_lists("the losses")},
-        mistakes=mistakes(
-            OWN,
-            "passes; inputs_as; optimizers=own; zero; backward; step; losses_as; returns=last; "
-            "returns=inside; returns=nothing",
-        ),
+        table=OWN,
+        only="passes; inputs_as; optimizers=own; zero; backward; step; losses_as; returns=last; "
+        "returns=inside; returns=nothing",
     ),
     Task(
         does="returns the share of right answers, from 0 to 1",
@@ -200,7 +198,8 @@ TASKS = (
         observe=observe_accuracy,
         begin="Switch to evaluation mode, and compute the outputs without gradients.",
         words=WORDS | {"value": "the accuracy"},
-        mistakes=mistakes(OWN, "test_mode; graph; dim; mean=none; scale; returns=tensor; returns=nothing"),
+        table=OWN,
+        only="test_mode; graph; dim; mean=none; scale; returns=tensor; returns=nothing",
     ),
     Task(
         does="makes a model, trains it on the device, and returns its accuracy on the test flowers",
@@ -208,8 +207,7 @@ TASKS = (
         observe=observe_run,
         begin="Set the seed and make the model. Move five things to the device, then make the optimizer.",
         words=WORDS,
-        mistakes=mistakes(
-            OWN, "seeded; asked; optimizers=another; stays; trained_on; tested_on; tests; returns=nothing"
-        ),
+        table=OWN,
+        only="seeded; asked; optimizers=another; stays; trained_on; tested_on; tests; returns=nothing",
     ),
 )

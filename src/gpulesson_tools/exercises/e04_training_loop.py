@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
-from gpulesson_tools.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson_tools.exercises.contract import Task, kind_of, number_of
 from gpulesson_tools.exercises.training import accuracy, observe_test, observe_training, rows, train_step
 from gpulesson_tools.exercises.watch import ModelWatch
 from gpulesson_tools.exercises.words import COMMON, of_lists, works
@@ -106,11 +106,9 @@ TASKS = (
         observe=observe_train_step,
         begin="Bring inputs and targets to the device, then write the five calls of the lesson, one a line.",
         words={"value": of_lists("the losses of two batches")},
-        mistakes=mistakes(
-            COMMON,
-            "feed; asked; train_mode; inputs_as; zero; backward; step; returns=graph; returns=tensor; "
-            "returns=nothing",
-        ),
+        table=COMMON,
+        only="feed; asked; train_mode; inputs_as; zero; backward; step; returns=graph; returns=tensor; "
+        "returns=nothing",
     ),
     Task(
         does="returns the share of right answers, from 0 to 1",
@@ -118,11 +116,9 @@ TASKS = (
         observe=observe_accuracy,
         begin="Switch the model to evaluation mode, then go through the batches and count the right answers.",
         words={"value": "the accuracy"},
-        mistakes=mistakes(
-            COMMON,
-            "feed=stays; asked; test_mode; graph; dim; rows; mean=batches; mean=whole; mean=last; mean=none; "
-            "mean=count; mean=numbers; scale; returns=tensor; returns=nothing",
-        ),
+        table=COMMON,
+        only="feed=stays; asked; test_mode; graph; dim; rows; mean=batches; mean=whole; mean=last; "
+        "mean=none; mean=count; mean=numbers; scale; returns=tensor; returns=nothing",
     ),
     Task(
         does="trains for some epochs, and returns the accuracy on the test rows",
@@ -134,10 +130,8 @@ TASKS = (
             "value": "what is returned",
             "no epochs": "with epochs=0, as the starter's main() calls it, it stops.",
         },
-        mistakes=mistakes(
-            OF_RUN,
-            "move; asked; optimizers; shuffle; passes; trained_on; tested_on; train_mode; test_mode; graph; "
-            "zero; step; rows; mean=batches; mean=count; mean=none; scale; returns=nothing",
-        ),
+        table=OF_RUN,
+        only="move; asked; optimizers; shuffle; passes; trained_on; tested_on; train_mode; test_mode; graph; "
+        "zero; step; rows; mean=batches; mean=count; mean=none; scale; returns=nothing",
     ),
 )

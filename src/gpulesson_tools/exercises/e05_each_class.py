@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from gpulesson_tools.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson_tools.exercises.contract import Task, kind_of, number_of
 from gpulesson_tools.exercises.training import classes, observe_test, testing
 from gpulesson_tools.exercises.words import COMMON
 
@@ -147,8 +147,6 @@ OWN = COMMON | {
         Fix: Do not add up over the classes: divide each number of the diagonal by its row's sum.""",
     "returns=tensor, tensors": """The accuracies are tensors, and not numbers in a list.
         Fix: Make a list of numbers of the tensor.""",
-    "feed=stays": """The images stayed on the CPU, and the model is on the device.
-        Fix: Move the images of each batch before the model is called.""",
     "counts=once": """With += on many places at once, a place that comes twice is counted once.
         Fix: Count in a loop over the pairs, or by bincount.""",
     "parts=first": """It ended after the first batch.
@@ -174,7 +172,8 @@ TASKS = (
         begin="The diagonal has the right answers of each class, and the sum of a row has all of its images.",
         words=WORDS,
         gpu=False,
-        mistakes=mistakes(OWN, "over; divided; scale; empty; returns=tensor; returns=tensors; returns=one"),
+        table=OWN,
+        only="over; divided; scale; empty; returns=tensor; returns=tensors; returns=one",
     ),
     Task(
         does="returns the names of the classes, the hardest first",
@@ -184,7 +183,7 @@ TASKS = (
         words=WORDS | {"value": "the list"},
         derived=frozenset(),
         gpu=False,
-        mistakes=mistakes(OF_HARDEST),
+        table=OF_HARDEST,
     ),
     Task(
         does="counts over all batches, and returns the accuracy of each class",
@@ -192,10 +191,8 @@ TASKS = (
         observe=observe_class_accuracies,
         begin="Make a matrix of zeros, count each image of each batch in it, and call per_class().",
         words=WORDS,
-        mistakes=mistakes(
-            OWN,
-            "feed=stays; feed=labels stay; test_mode; graph; dim=0; counts; parts; mean=batches; over; "
-            "scale; empty; returns=one; returns=tensor; returns=nothing",
-        ),
+        table=OWN,
+        only="feed=stays; feed=labels stay; test_mode; graph; dim=0; counts; parts; mean=batches; over; "
+        "scale; empty; returns=one; returns=tensor; returns=nothing",
     ),
 )

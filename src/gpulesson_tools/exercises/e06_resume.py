@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from gpulesson.checkpoint import CheckpointError, load_checkpoint
-from gpulesson_tools.exercises.contract import Task, kind_of, mistakes
-from gpulesson_tools.exercises.words import COMMON
+from gpulesson_tools.exercises.contract import Task, kind_of
+from gpulesson_tools.exercises.words import COMMON, ELSE
 
 EPOCHS, STOPS, SAVED, SEED, FOLDER = 16, (4, 11), 57, 70007, Path("run")
 TRAINED = "the trained model"
@@ -223,9 +223,7 @@ def observe_run(function, facts):
     facts["bits"] = right and (second["ends"] + third["ends"])[-1:] == known[-1:]
 
 
-def part_words(name):
-    return lambda found, _: f"when the second call began to train, {name} as {found}."
-
+RESTORED = "when the second call began to train, {} as {{found}}."
 
 OF_SAVE = {
     "to=another path": """The file is not where it was asked for.
@@ -302,17 +300,21 @@ TASKS = (
         begin="Collect what this run needs in a dictionary, as the lesson does for its checkpoint. Then "
         "write it with torch.save.",
         words={
-            "to": lambda found, _: f"the file is at {found}." if "path" in found else "no file was written.",
+            "to": {
+                "another path": "the file is at another path.",
+                ELSE: "no file was written.",
+            },
             "opens": "torch.load refuses the file with weights_only=True.",
-            "weights": lambda found, _: (
-                f"{'nothing' if found == 'missing' else 'not all'} of model.state_dict() is in the file."
-            ),
+            "weights": {
+                "missing": "nothing of model.state_dict() is in the file.",
+                ELSE: "not all of model.state_dict() is in the file.",
+            },
             "adam": "Adam's averages and its number of steps are not in the file.",
             "random": "the state of torch's generator is not in the file.",
             "count": "the number of finished epochs in the file",
         },
         gpu=False,
-        mistakes=mistakes(OF_SAVE),
+        table=OF_SAVE,
     ),
     Task(
         does="trains, stops when it has to, and goes on as if nothing had happened",
@@ -324,11 +326,11 @@ TASKS = (
             "stop": "the number of epochs before the first stop",
             "kept": "the run did not keep its state in its folder.",
             "whole": "the number of epochs of a run without a stop",
-            "saved": lambda found, _: f"the run that stopped had saved {found}.",
+            "saved": "the run that stopped had saved {found}.",
             "safe": "torch.load was called with weights_only=False.",
-            "weights": part_words("the model was"),
-            "adam": part_words("Adam's state was"),
-            "random": part_words("torch's generator was"),
+            "weights": RESTORED.format("the model was"),
+            "adam": RESTORED.format("Adam's state was"),
+            "random": RESTORED.format("torch's generator was"),
             "mode": "the model was in evaluation mode while it trained.",
             "epochs": lambda found, _: (
                 f"the second call trained {abs(found)} epoch{'s' * (abs(found) > 1)} "
@@ -340,10 +342,8 @@ TASKS = (
         },
         derived=frozenset({"bits"}),
         gpu=False,
-        mistakes=mistakes(
-            OF_RUN,
-            "folder_made; first; loads; newest; weights; adam; random; mode; counted; when; stop; finished; "
-            "returns=nothing",
-        ),
+        table=OF_RUN,
+        only="folder_made; first; loads; newest; weights; adam; random; mode; counted; when; stop; finished; "
+        "returns=nothing",
     ),
 )

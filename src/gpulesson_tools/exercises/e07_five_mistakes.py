@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from gpulesson_tools.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson_tools.exercises.contract import Task, kind_of, number_of
 from gpulesson_tools.exercises.training import classes, observe_training, train_step
 from gpulesson_tools.exercises.words import COMMON, SEEN
 
@@ -124,9 +124,10 @@ WORDS = SEEN | {
     "weights": "the sum of all weights afterwards",
     "value": "the loss",
 }
+NAMED = [words for words in WORDS.values() if isinstance(words, str) and not words.endswith(".")]
 OF_BOTH = {
-    f"{name} {device}": said if callable(said) or said.endswith(".") else f"{said} (device {device})"
-    for name, said in WORDS.items()
+    f"{name} {device}": f"{words} (device {device})" if words in NAMED else words
+    for name, words in WORDS.items()
     for device in DEVICES
 }
 
@@ -196,7 +197,7 @@ TASKS = (
         observe=observe_weighted_loss,
         begin="Return what an nn.CrossEntropyLoss with the class weights computes.",
         words=OF_BOTH,
-        mistakes=mistakes(OF_WEIGHTED_LOSS),
+        table=OF_WEIGHTED_LOSS,
     ),
     Task(
         does="trains on one batch, on the device",
@@ -204,11 +205,9 @@ TASKS = (
         observe=observe_train_step,
         begin="Copy the inputs and the labels to the device. Then come the five calls of a training step.",
         words=OF_BOTH,
-        mistakes=mistakes(
-            OF_TRAIN_STEP,
-            "feed=labels stay; feed=labels cuda; feed=outputs back; feed=model back; asked; inputs_as; zero; "
-            "backward; step",
-        ),
+        table=OF_TRAIN_STEP,
+        only="feed=labels stay; feed=labels cuda; feed=outputs back; feed=model back; asked; inputs_as; "
+        "zero; backward; step",
     ),
     Task(
         does="returns the probabilities as a NumPy array",
@@ -217,7 +216,7 @@ TASKS = (
         begin="Return the softmax of each row, as a NumPy array.",
         words={"value": "these are not the softmax of each row."},
         derived=frozenset(),
-        mistakes=mistakes(OF_PROBABILITIES),
+        table=OF_PROBABILITIES,
     ),
     Task(
         does="returns the loss of each batch, and keeps no graph",
@@ -230,7 +229,7 @@ TASKS = (
             "gradients": "the model has gradients afterwards.",
             "value": "the list",
         },
-        mistakes=mistakes(OF_BATCH_LOSSES),
+        table=OF_BATCH_LOSSES,
     ),
     Task(
         does="returns answers without chance, and leaves the model in its mode",
@@ -247,6 +246,7 @@ TASKS = (
             "left from evaluation": "it came in evaluation mode, and is in training mode now.",
             "value": "the answers are not those of the model in evaluation mode.",
         },
-        mistakes=mistakes(OF_PREDICT, "mode; back; dim=0; dim=values"),
+        table=OF_PREDICT,
+        only="mode; back; dim=0; dim=values",
     ),
 )

@@ -4,8 +4,8 @@ import math
 from itertools import pairwise, product
 from statistics import fmean, median
 
-from gpulesson_tools.exercises.contract import Task, kind_of, mistakes, number_of
-from gpulesson_tools.exercises.words import COMMON
+from gpulesson_tools.exercises.contract import Task, kind_of, number_of
+from gpulesson_tools.exercises.words import COMMON, ELSE
 
 UNITS = {"microseconds": 1, "milliseconds": 1e3, "seconds": 1e6}
 SUMMARIES = {
@@ -151,22 +151,26 @@ def stopwatch(
 
 KNOWN = ("mean", "fastest", "last one")  # what a single time does not equal by chance
 WORDS = {
-    "measured": lambda found, _: {
+    "measured": {
         "no run": "the machine was not asked to do the work.",
         "no clock": "machine.now was not read, and your computer's clock knows nothing of the machine.",
         "one look": "machine.now was not read both before and after a run.",
-    }.get(found, "there were several runs between two looks at the clock."),
-    "warm-up": lambda found, _: {
+        ELSE: "there were several runs between two looks at the clock.",
+    },
+    "warm-up": {
         "timed, too": "slow runs were timed.",
         "kept": "the result comes from the first 20 times.",
-    }.get(found, "slow runs were left after the warm-up."),
-    "start": lambda found, _: f"the clock started {'after' if found == 'first' else 'once, before'} the run.",
+        ELSE: "slow runs were left after the warm-up.",
+    },
+    "start": {
+        "first": "the clock started after the run.",
+        ELSE: "the clock started once, before the run.",
+    },
     "at the start": "the machine was still busy when the clock started.",
     "at the end": "the machine was still at work when the clock stopped.",
-    "times": lambda found, _: f"it comes from {'one run' if found == 'one' else 'fewer than 20 runs'}.",
-    "summary": lambda found, _: (
-        f"the result is not the median of the times{f', but the {found}' if found in KNOWN else ''}."
-    ),
+    "times": {"one": "it comes from one run.", ELSE: "it comes from fewer than 20 runs."},
+    "summary": dict.fromkeys(KNOWN, "the result is not the median of the times, but the {found}.")
+    | {ELSE: "the result is not the median of the times."},
     "unit": "the result is not in microseconds.",
     "elsewhere": "the result is right here, and wrong on a machine with other numbers.",
 }
@@ -202,7 +206,8 @@ TASKS = (
         begin="Look at the clock, ask for the work, look at the clock again. Where do you have to wait?",
         words=WORDS | {"summary": "the result is not the time between the two looks at the clock."},
         gpu=False,
-        mistakes=mistakes(OWN, "before; start=after; after; unit; returns=nothing"),
+        table=OWN,
+        only="before; start=after; after; unit; returns=nothing",
     ),
     Task(
         does="returns the median of many runs, after a warm-up",
@@ -211,6 +216,7 @@ TASKS = (
         begin="First warm up: run the work without a clock. Then put the times of many runs into a list.",
         words=WORDS,
         gpu=False,
-        mistakes=mistakes(OWN, "warm; measured; start; before; after; times; summary; unit; returns=nothing"),
+        table=OWN,
+        only="warm; measured; start; before; after; times; summary; unit; returns=nothing",
     ),
 )

@@ -5,8 +5,8 @@ from itertools import islice
 import torch
 from torch.utils.data import Dataset
 
-from gpulesson_tools.exercises.contract import Task, kind_of, mistakes
-from gpulesson_tools.exercises.words import COMMON, works
+from gpulesson_tools.exercises.contract import Task, kind_of
+from gpulesson_tools.exercises.words import COMMON, ELSE, works
 from practice_gpu import practice_gpu
 
 DEVICE, SIZE = torch.device("cuda"), 20
@@ -61,7 +61,7 @@ def observe_floats(function, facts):
     if isinstance(value, torch.Tensor) and value.numel():
         facts["shape"], facts["dtype"] = list(value.shape), str(value.dtype)
         facts["range"] = [value.min().item(), value.max().item()]
-        facts["exact"] = value.shape == pixels.shape and near(value, pixels)
+        facts["value"] = value.shape == pixels.shape and near(value, pixels)
     facts["on the CPU"] = on_the_cpu(lambda: function(pixels, torch.device("cpu")))
 
 
@@ -79,7 +79,7 @@ def on_the_cpu(call):
 def feed(
     pictures, batch_size, device,
     *, yields="pairs", calls="batch", start="row", last="kept", order="kept", collate="once",
-    labels="moved", asked="device", **of_floats,
+    feed="moved", asked="device", **of_floats,
 ):  # fmt: skip
     device = device if asked == "device" else "cuda"
 
@@ -98,7 +98,8 @@ def feed(
                 )
             else:
                 pixels, targets = pictures[some]
-            pair = floats(pixels, device, **of_floats), targets if labels == "stay" else targets.to(device)
+            targets = targets if feed == "labels stay" else targets.to(device)
+            pair = floats(pixels, device, **of_floats), targets
             yield tuple(part[None] for part in pair) if collate == "again" else pair
 
     if yields == "nothing":
@@ -162,39 +163,33 @@ def observed(function, number):
     facts["order"] = "again" if again else "kept" if found.tolist() == sorted(found.tolist()) else "another"
     right = pictures[found]
     facts["paired"] = bool(labels) and torch.equal(labels[0].long(), right[1])
-    facts["exact"] = near(images, right[0])
+    facts["value"] = near(images, right[0])
     facts["on the CPU"] = on_the_cpu(lambda: function(Pictures(number), SIZE, torch.device("cpu")))
     return facts
 
 
 WORDS = {
-    "bytes": lambda found, _: f"{found} times the bytes of the pixels were copied to the device.",
+    "bytes": "{found} times the bytes of the pixels were copied to the device.",
     "shape": "the shape",
     "dtype": "the type of the numbers",
-    "range": lambda found, expected: (
-        "pixels of 0 to 200 have become {:.4g} to {:.4g}, expected {:.4g} to {:.4g}.".format(
-            *found, *expected
-        )
-    ),
-    "exact": "some pixels are not a 255th of what they were.",
-    "calls": lambda found, _: {
+    "range": "pixels of 0 to 200 have become {found[0]:.4g} to {found[1]:.4g}, "
+    "expected {expected[0]:.4g} to {expected[1]:.4g}.",
+    "value": "some pixels are not a 255th of what they were.",
+    "calls": {
         "none": "the dataset was not called here. (Workers call it elsewhere: leave num_workers out.)",
         "several": "the dataset was called more than once for each batch.",
-    }.get(found, f"there was {found}."),
+        ELSE: "there was {found}.",
+    },
     "early": "all pictures were fetched before the first batch could be used.",
     "shapes": "the shape of a batch",
     "size": "the size of a batch",
-    "rows": lambda found, _: (
-        f"{found} {'came' if found == 'one batch' else 'of pictures than there are came'}."
-    ),
+    "rows": {"one batch": "one batch came.", ELSE: "{found} of pictures than there are came."},
     "empty": "a batch of no pictures came.",
     "images on": "the device of the images",
     "images type": "the type of the images",
     "labels on": "the device of the labels",
     "labels type": "the type of the labels",
-    "order": lambda found, _: (
-        "some pictures came again." if found == "again" else "the pictures came in another order."
-    ),
+    "order": {"again": "some pictures came again.", ELSE: "the pictures came in another order."},
     "paired": "some pictures came with the label of another one.",
 }
 OWN = COMMON | {
@@ -231,8 +226,6 @@ OWN = COMMON | {
         Fix: Keep it: drop_last=False, or let the last slice be shorter.""",
     "order=shuffled": """The pictures came in a random order. This feed is to keep that of the dataset.
         Fix: Take a SequentialSampler, or numbers in their order.""",
-    "labels=stay": """The labels are still on the CPU, and the loss needs them where the outputs are.
-        Fix: Send the labels, too, and yield what .to(device) returns.""",
 }
 
 TASKS = (
@@ -242,10 +235,8 @@ TASKS = (
         observe=observe_floats,
         begin="The pixels travel to the device and become floats. Which first, so that few bytes travel?",
         words=WORDS,
-        derived=frozenset({"exact"}),
-        mistakes=mistakes(
-            OWN, "sent; scale=none; scale=256; scale=max; scale=whole; scale=bytes; asked; returns=nothing"
-        ),
+        table=OWN,
+        only="sent; scale=none; scale=256; scale=max; scale=whole; scale=bytes; asked; returns=nothing",
     ),
     Task(
         does="yields the batches of one epoch, with one call for each",
@@ -254,11 +245,8 @@ TASKS = (
         begin="Choose a way of the lesson: a BatchSampler with batch_size=None, or slices. One call is "
         "pictures[numbers], for all numbers of a batch.",
         words=WORDS,
-        derived=frozenset({"exact"}),
-        mistakes=mistakes(
-            OWN,
-            "yields; calls; collate; start; last; order; labels; sent=floats; sent=stays; asked; scale=none; "
-            "scale=max; scale=256; scale=bytes",
-        ),
+        table=OWN,
+        only="yields; calls; collate; start; last; order; feed=labels stay; sent=floats; sent=stays; asked; "
+        "scale=none; scale=max; scale=256; scale=bytes",
     ),
 )

@@ -5,7 +5,7 @@ import weakref
 import torch
 from torch import nn
 
-from gpulesson_tools.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson_tools.exercises.contract import Task, kind_of, number_of
 from gpulesson_tools.exercises.training import observe_test, observe_training, testing, train_step
 from gpulesson_tools.exercises.words import COMMON
 
@@ -57,20 +57,20 @@ def asked_for(value):
 
 def train(
     model, optimizer, loss_fn, batches,
-    *, batch="all", keep="nothing", mean="right", returns="number", **how,
+    *, rows="all", keep="nothing", mean="right", returns="number", **how,
 ):  # fmt: skip
-    losses, rows = [], 0
-    batches = batches[:1] if batch == "first" else batches
+    losses, count_rows = [], 0
+    batches = batches[:1] if rows == "first" else batches
     kept = "graph" if keep == "graphs" or returns == "graph" else "tensor"
     for inputs, labels in batches:
         losses.append(
             train_step(model, inputs, labels, loss_fn, optimizer, inputs.device, returns=kept, **how)
         )
-        rows += len(labels)
+        count_rows += len(labels)
     if keep == "outside":
         keep_outside(model, losses)
     total, count = sum(losses), len(losses)
-    result = {"right": total / count, "sum": total, "mixed": total / rows, "last": losses[-1]}[mean]
+    result = {"right": total / count, "sum": total, "mixed": total / count_rows, "last": losses[-1]}[mean]
     return {"graph": result, "list": losses, "nothing": None}.get(returns, result.detach())
 
 
@@ -164,12 +164,8 @@ OWN = COMMON | {
     "graph=yes, returned": """The outputs were computed with a graph: PyTorch kept all activations for a
         backward pass that never comes.
         Fix: Compute the outputs and the loss without gradients.""",
-    "batch=first": """Only the first batch was trained on: the loop ends after it.
-        Fix: Let the loop go to its end. Look at the indentation of what ends it.""",
     "rows=full": """The last batch is shorter, and was left out. Its rows count, too.
         Fix: Go through all batches, and count the rows of each.""",
-    "mean=batches": """Each batch counted the same, but the last one is shorter.
-        Fix: Multiply each loss by its rows, add up, and divide by the number of all rows.""",
     "mean=sum": """The losses were added up, and not divided.
         Fix: Divide a sum of the batches' losses by their number, and one over all rows by theirs.""",
     "mean=mixed": """The losses of the batches were added up, and divided by the number of rows. Each is a
@@ -190,11 +186,9 @@ TASKS = (
         observe=observe_train,
         begin="Write the training loop of lesson 4. What do you keep of each loss, so that no graph stays?",
         words=WORDS,
-        mistakes=mistakes(
-            OWN,
-            "train_mode; batch; zero; backward; step; keep=graphs; keep=outside; "
-            "returns=graph; returns=list; returns=nothing; mean=sum; mean=mixed; mean=last",
-        ),
+        table=OWN,
+        only="train_mode; rows=first; zero; backward; step; keep=graphs; keep=outside; "
+        "returns=graph; returns=list; returns=nothing; mean=sum; mean=mixed; mean=last",
     ),
     Task(
         does="returns the mean loss of all rows, with the memory of one batch",
@@ -202,10 +196,8 @@ TASKS = (
         observe=observe_evaluate,
         begin="Which mode, and does this need a graph? Then go through the batches, and keep numbers only.",
         words=WORDS,
-        mistakes=mistakes(
-            OWN,
-            "test_mode; graph; rows; keep=outputs; keep=joined; keep=batches; keep=outside; mean=batches; "
-            "mean=sum; mean=mixed; mean=turned; mean=last; returns=list; returns=nothing",
-        ),
+        table=OWN,
+        only="test_mode; graph; rows; keep=outputs; keep=joined; keep=batches; keep=outside; mean=batches; "
+        "mean=sum; mean=mixed; mean=turned; mean=last; returns=list; returns=nothing",
     ),
 )

@@ -6,9 +6,9 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpulesson.models import MLP
-from gpulesson_tools.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson_tools.exercises.contract import Task, kind_of, number_of
 from gpulesson_tools.exercises.training import train_step
-from gpulesson_tools.exercises.words import COMMON
+from gpulesson_tools.exercises.words import COMMON, ELSE
 from practice_gpu import practice_gpu
 
 STEPS, ROWS = 4, 320
@@ -152,7 +152,7 @@ def observe_losses(function, facts):
     kind = "a tensor" if torch.is_tensor(value) else kind_of(value)
     facts["kind"] = f"a list of {' and '.join(kinds)}" if several and kinds else kind
     facts["count"], facts["products"] = len(each), count.products <= 5 * STEPS + 2
-    facts["losses"] = [number_of(one) for one in each]
+    facts["value"] = [number_of(one) for one in each]
 
 
 def begins_as_slow(weights, each, pixels, labels):
@@ -181,27 +181,26 @@ def first_other(found, expected):
 
 WORDS = {
     "computed": "nothing was computed.",
-    "converted": lambda found, _: (
-        "some rows were converted twice."
-        if "twice" in found
-        else "more rows were converted than the batch has."
-    ),
+    "converted": {
+        "some rows twice": "some rows were converted twice.",
+        ELSE: "more rows were converted than the batch has.",
+    },
     "shape": "the shape of the images",
     "order": "the order of the two",
     "rows": "the range of the rows, in step 3,",
     "type": "the type of the images",
     "device": "the device of the images",
     "white": "a white pixel",
-    "labels": lambda found, _: "there are no labels." if found == "none" else "the labels are of other rows.",
+    "labels": {"none": "there are no labels.", ELSE: "the labels are of other rows."},
     "called": "the model was not called.",
     "backward": "backward() was never called.",
     "norms": "norms were computed.",
     "asked": "an `if` waited for the device before the last step was done.",
-    "read": lambda found, _: f"numbers were read {found}.",
+    "read": "numbers were read {found}.",
     "seed": "the first weights are not those of `slow`.",
     "products": "there was more than one forward and one backward pass in a step.",
     "count": "the number of losses",
-    "losses": first_other,
+    "value": first_other,
 }
 OWN = COMMON | {
     "convert=all": """All images were converted and divided, also those that this step does not use.
@@ -232,8 +231,6 @@ OWN = COMMON | {
         Fix: Set the same seed before you make the model.""",
     "returns=tensors, tensor": """The losses are tensors, and not floats in a list.
         Fix: Read them together, at the end: stack them, and make a list of that.""",
-    "returns=last": """Only the last loss was returned.
-        Fix: Keep the loss of each step in a list.""",
 }
 
 TASKS = (
@@ -243,7 +240,8 @@ TASKS = (
         observe=observe_batch,
         begin="Take the rows of this step, of the pixels and of the labels. Then convert those pixels.",
         words=WORDS,
-        mistakes=mistakes(OWN, "convert; scale=no; scale=256; rows=step; returns=images; returns=nothing"),
+        table=OWN,
+        only="convert; scale=no; scale=256; rows=step; returns=images; returns=nothing",
     ),
     Task(
         does="trains as `slow` does, with less work, and returns the losses",
@@ -251,11 +249,8 @@ TASKS = (
         observe=observe_losses,
         begin="Copy the loop of `slow`. Then ask of each line: do the losses need it, and in each step?",
         words=WORDS,
-        derived=frozenset({"losses"}),
-        mistakes=mistakes(
-            OWN,
-            "convert=all; calls; norms; asks; read; seed; zero; backward; step; scale=no; scale=twice; "
-            "returns=tensors; returns=tensor; returns=last; returns=nothing",
-        ),
+        table=OWN,
+        only="convert=all; calls; norms; asks; read; seed; zero; backward; step; scale=no; scale=twice; "
+        "returns=tensors; returns=tensor; returns=last; returns=nothing",
     ),
 )

@@ -4,7 +4,7 @@ import math
 from functools import cache
 
 from gpulesson_tools.exercises.catalogue import find
-from gpulesson_tools.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson_tools.exercises.contract import Task, kind_of, number_of
 
 ROWS, HELD_OUT, SMALL, LARGE = 1200, 400, 32, 512
 MIDDLE = 0.1
@@ -112,20 +112,16 @@ TASKS = (
         words={
             **dict.fromkeys(MISTAKEN, lambda *_: ""),
             "kind": "UPDATES",
-            "left": lambda found, _: (
-                f"still to be filled in: {found} of 2. How many batches does it take "
-                "until the model has seen each of the 1,200 points once?"
-            ),
+            "left": "still to be filled in: {found} of 2. How many batches does it take until the model has "
+            "seen each of the 1,200 points once?",
             "other": lambda found, _: (
                 f"{' and '.join(found)}. How often do that many points fit into 1,200, rounded up?"
             ),
         },
-        mistakes=mistakes(
-            {
-                f"{name}=yes": f"{says} Fix: Divide the 1,200 points by the size of a batch, and round up."
-                for name, says in MISTAKEN.items()
-            }
-        ),
+        table={
+            f"{name}=yes": f"{says} Fix: Divide the 1,200 points by the size of a batch, and round up."
+            for name, says in MISTAKEN.items()
+        },
     ),
     Task(
         value="RATE",
@@ -135,6 +131,6 @@ TASKS = (
         begin="Write one number.",
         gpu=False,
         words={"kind": "RATE", "positive": "RATE is not greater than 0.", "rate": say_epochs},
-        mistakes=mistakes(OF_BEST_RATE),
+        table=OF_BEST_RATE,
     ),
 )

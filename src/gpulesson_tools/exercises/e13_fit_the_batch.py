@@ -5,7 +5,7 @@ import gc
 import torch
 from torch import nn
 
-from gpulesson_tools.exercises.contract import Task, mistakes
+from gpulesson_tools.exercises.contract import Task
 from gpulesson_tools.exercises.watch import ModelWatch, keys_of
 from gpulesson_tools.exercises.words import COMMON
 
@@ -122,8 +122,8 @@ def observe_train(function, facts):
 def compare(facts, found, right):
     """Note whether the result is right; then it does not matter how the losses were weighted."""
     pairs = [(a.detach().cpu(), b.detach()) for a, b in zip(found, right, strict=True) if a is not None]
-    facts["exact"] = len(pairs) == len(right) and all(torch.allclose(a, b, atol=1e-6) for a, b in pairs)
-    if facts["exact"]:
+    facts["value"] = len(pairs) == len(right) and all(torch.allclose(a, b, atol=1e-6) for a, b in pairs)
+    if facts["value"]:
         facts |= {"shares": "multiplied by its share", "old": False, "thrown": False}
 
 
@@ -203,13 +203,11 @@ def share_of(count, number, parts, share):
 
 
 WORDS = {
-    "seen": lambda found, _: f"{found} went through the model.",
+    "seen": "{found} went through the model.",
     "empty": "a part of no rows went through the model.",
-    "part": lambda found, _: f"{found} rows went through the model at a time, where rows={ROWS}.",
-    "backward": lambda found, _: f"backward() was called for {found}.",
-    "shares": lambda found, _: (
-        f"the mean loss of a part was {found}, not multiplied by its share of the rows of the batch."
-    ),
+    "part": f"{{found}} rows went through the model at a time, where rows={ROWS}.",
+    "backward": "backward() was called for {found}.",
+    "shares": "the mean loss of a part was {found}, not multiplied by its share of the rows of the batch.",
     "old": "gradients from before were still there at the first backward() of a batch.",
     "thrown": "gradients were reset between two parts.",
     "peak": f"the memory rose further than {ROWS} rows at a time need.",
@@ -222,7 +220,7 @@ WORDS = {
         "that is the number of rows of a part, not the number of parts."
     ),
     "left": "after the call there are no gradients.",
-    "exact": "the result is not that of the mean loss over all rows of each batch.",
+    "value": "the result is not that of the mean loss over all rows of each batch.",
 }
 PARTS = {
     "parts=whole": """All rows of the batch went through the model at once, and that many do not fit.
@@ -282,8 +280,7 @@ TASKS = (
         observe=observe_accumulate,
         begin="Reset the gradients. Then loop over the parts, and call backward() for the loss of each.",
         words=WORDS,
-        derived=frozenset({"exact"}),
-        mistakes=mistakes(PARTS),
+        table=PARTS,
     ),
     Task(
         does="takes one step for each batch, with the gradients of all its rows",
@@ -291,11 +288,8 @@ TASKS = (
         observe=observe_train,
         begin="For each batch: copy it to the device, collect its gradients with accumulate, then step.",
         words=WORDS,
-        derived=frozenset({"exact"}),
-        mistakes=mistakes(
-            OWN,
-            "feed=stays; feed=all; step; ends; looks; parts; seen; own; backward=last; backward=sum; "
-            "retains; share; zero=late; zero=never; zero=part",
-        ),
+        table=OWN,
+        only="feed=stays; feed=all; step; ends; looks; parts; seen; own; backward=last; backward=sum; "
+        "retains; share; zero=late; zero=never; zero=part",
     ),
 )

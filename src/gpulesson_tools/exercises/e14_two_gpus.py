@@ -16,10 +16,10 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from gpulesson_tools.exercises.contract import Task, exception, kind_of, mistakes, number_of, same
+from gpulesson_tools.exercises.contract import Task, exception, kind_of, number_of, same
 from gpulesson_tools.exercises.runner import MEMORY, bounded, in_processes
 from gpulesson_tools.exercises.training import train_step
-from gpulesson_tools.exercises.words import COMMON
+from gpulesson_tools.exercises.words import COMMON, ELSE
 from practice_gpu import practice_gpu
 
 ROWS, EPOCHS = 64, 2
@@ -257,15 +257,14 @@ def losses_in_words(found, _):
 
 WORDS = {
     "gloo": "the process group was started with gloo, which is for CPUs, and not with nccl.",
-    "devices": lambda found, _: f"the models are on {found[0]} and {found[1]}.",
-    "rows": lambda found, _: f"in one epoch, a row comes {found}.",
-    "order": lambda *_: "the rows have the same order in each epoch. (DistributedSampler: set_epoch.)",
-    "sizes": lambda found, right: f"a batch of one process has {found} rows, and not {right}.",
-    "gradients": lambda found, _: (
-        "no step changed the weights by the gradients."
-        if found == "never used"
-        else f"the gradients of the steps are {found}, and not those of the mean loss of the 32 rows."
-    ),
+    "devices": "the models are on {found[0]} and {found[1]}.",
+    "rows": "in one epoch, a row comes {found}.",
+    "order": "the rows have the same order in each epoch. (DistributedSampler: set_epoch.)",
+    "sizes": "a batch of one process has {found} rows, and not {expected}.",
+    "gradients": {
+        "never used": "no step changed the weights by the gradients.",
+        ELSE: "the gradients of the steps are {found}, and not those of the mean loss of the 32 rows.",
+    },
     "epochs": "the number of epochs",
     "returns": lambda found, _: (
         f"{' and '.join(f'rank {r} returns {kind}' for r, kind in enumerate(found) if kind)}, "
@@ -274,12 +273,13 @@ WORDS = {
     "losses": losses_in_words,
     "batches": "the loss of an epoch is that of its last batch alone.",
     "saved by": "the number of processes that write the file",
-    "file": lambda found, _: {
+    "file": {
         "": "there is no file.",
         "module.": "the names in it are module.0.weight and so on, and not 0.weight.",
         "a dictionary around the weights": "the state_dict is one entry of what is in the file.",
         "other weights": "the file has other weights than the model at the end.",
-    }.get(found, "what is in the file is not a state_dict of the model."),
+        ELSE: "what is in the file is not a state_dict of the model.",
+    },
 }
 
 OF_MY_BATCHES = {
@@ -336,7 +336,7 @@ TASKS = (
         begin="Shuffle the numbers of all rows, in each process in the same way. Take this process's part of "
         "them, and cut it into batches.",
         words=WORDS,
-        mistakes=mistakes(OF_MY_BATCHES),
+        table=OF_MY_BATCHES,
     ),
     Task(
         does="trains one model in all processes, and saves it once",
@@ -347,6 +347,7 @@ TASKS = (
         begin="Begin with the lines of the lesson that choose the GPU and join the process group. Then write "
         "the loop as for one GPU, with the batches of my_batches, and wrap the model.",
         words=WORDS,
-        mistakes=mistakes(OF_RUN, "device; group; gradients; zero=never; batches; loss; saves; names"),
+        table=OF_RUN,
+        only="device; group; gradients; zero=never; batches; loss; saves; names",
     ),
 )

@@ -32,7 +32,7 @@ _BRACKETS = "Are its brackets () missing, or does it have [] in their place?"
 PYTHON = {
     r"\w+: [^\n]*(?:'|not |got )(?:builtin_function_or_method|method|function)(?:'|\n)": f"""A function itself
         stands there, and not its answer. {_BRACKETS}""",
-    r"AttributeError: __enter__|TypeError: '\w+' object does not support the context": """What stands after
+    r"TypeError: '\w+' object does not support the context": """What stands after
         `with` cannot be opened. Are its brackets () missing, as in torch.no_grad()?""",
     r"TypeError: [^\n]* missing \d+ required positional argument[^\n]*'self'": f"""That is the class itself,
         and not an object that was made of it. {_BRACKETS}""",
@@ -77,43 +77,32 @@ PYTHON = {
 
 
 @cache
-def explanations() -> tuple[Explanation, ...]:
-    """Read the sections of the page."""
-    return tuple(Explanation(message, _prose(text)) for message, text in _sections())
+def explanations() -> dict[Explanation, re.Pattern[str]]:
+    """Read the sections of the page, with what a message of each looks like.
 
-
-@cache
-def _sections() -> tuple[tuple[str, str], ...]:
+    That is its heading, whatever the example's numbers are. Where the text says "``Byte`` in the place of
+    ``Double``", either may stand.
+    """
     page = shipped("errors.rst", "docs/errors.rst").read_text(encoding="utf-8")
     parts = re.split(r"^``(.+)``\n~+\n", page, flags=re.MULTILINE)
-    return tuple(zip(parts[1::2], parts[2::2], strict=True))
-
-
-@cache
-def _templates() -> tuple[re.Pattern[str], ...]:
-    """Return what a message of each section looks like: its heading, whatever the example's numbers are.
-
-    Where the text says "``Byte`` in the place of ``Double``", either may stand.
-    """
-    varies = re.compile("|".join(f"({each})" for each in _VARIES))
-    others = tuple(_VARIES.values())
-
-    def template(message: str, text: str) -> re.Pattern[str]:
+    found = {}
+    for message, text in zip(parts[1::2], parts[2::2], strict=True):
         forms = [message]
-        for other, usual in re.findall(
-            r"``([^`]+)``\s+(?:stands\s+)?in\s+the\s+place\s+of\s+``([^`]+)``", text
-        ):
+        places = r"``([^`]+)``\s+(?:stands\s+)?in\s+the\s+place\s+of\s+``([^`]+)``"
+        for other, usual in re.findall(places, text):
             forms.append(message.replace(" ".join(usual.split()), " ".join(other.split())))
-        found = []
-        for form in forms:
-            pattern, end = "", 0
-            for each in varies.finditer(form):
-                pattern += re.escape(form[end : each.start()]) + others[(each.lastindex or 1) - 1]
-                end = each.end()
-            found.append(pattern + re.escape(form[end:].rstrip(".")))
-        return re.compile(rf"(?:^|[.:\]] )(?:{'|'.join(found)})(?!\w)")
+        pattern = "|".join(map(_template, forms))
+        found[Explanation(message, _prose(text))] = re.compile(rf"(?:^|[.:\]] )(?:{pattern})(?!\w)")
+    return found
 
-    return tuple(template(*section) for section in _sections())
+
+def _template(heading: str) -> str:
+    """Return a pattern of the messages that have another example's numbers and names."""
+    pattern, end, varies = "", 0, "|".join(f"({each})" for each in _VARIES)
+    for each in re.finditer(varies, heading):
+        pattern += re.escape(heading[end : each.start()]) + [*_VARIES.values()][(each.lastindex or 1) - 1]
+        end = each.end()
+    return pattern + re.escape(heading[end:].rstrip("."))
 
 
 def explain(error: str) -> Explanation | None:
@@ -126,10 +115,7 @@ def explain(error: str) -> Explanation | None:
     >>> explain("IndexError: list index out of range") is None
     True
     """
-    for explanation, template in zip(explanations(), _templates(), strict=True):
-        if template.search(error):
-            return explanation
-    return None
+    return next((each for each, pattern in explanations().items() if pattern.search(error)), None)
 
 
 def of_python(error: str, line: str = "") -> str:

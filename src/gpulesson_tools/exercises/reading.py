@@ -96,7 +96,7 @@ def _misplaced(tree: ast.Module, name: str, names: Sequence[str], space: Mapping
         return Finding("defined twice", says, "Keep one of them.", defined[-1])
     if given and name in space and not callable(value):
         instead = f" The function of line {defined[0]} has lost its name." if defined else ""
-        says = f"{name} is {described(value)}, and no function.{instead}"
+        says = f"{name} is {described(value)}, not a function.{instead}"
         return Finding("not a function", says, "Give this value another name.", given[-1])
     if defined and code and stars and stars[-1] > defined[0] and code.co_filename != space.get("__file__"):
         says = f"This import brings another {name}, which takes the place of the one in line {defined[0]}."

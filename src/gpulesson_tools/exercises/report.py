@@ -22,7 +22,7 @@ from gpulesson_tools.exercises.contract import (
 )
 from gpulesson_tools.exercises.messages import explain, of_python
 from gpulesson_tools.exercises.reading import Finding
-from gpulesson_tools.exercises.words import SEEN
+from gpulesson_tools.exercises.words import ELSE, SEEN
 
 _MARKS = {"done": ("\N{CHECK MARK}", "32"), "wrong": ("\N{BALLOT X}", "31")}
 _LATER = "\N{MIDDLE DOT}", "90"
@@ -57,7 +57,7 @@ def answers(tasks: Sequence[Task], facts: Mapping[str, Sequence[Any]], unseen: s
         referee = Referee(task)
         calls_wrong = alone is not None and not right and bool(differ(own, referee.facts()))
         apart = calls_wrong and alone.get("error") in (None, own.get("error"))  # else it needs its own
-        answer = _answer(task, referee, alone if apart else own)
+        answer = answer_to(task, referee, alone if apart else own)
         if calls_wrong:
             new = tuple(
                 each
@@ -74,7 +74,8 @@ def answers(tasks: Sequence[Task], facts: Mapping[str, Sequence[Any]], unseen: s
         yield answer
 
 
-def _answer(task: Task, referee: Referee, facts: Facts) -> Answer:
+def answer_to(task: Task, referee: Referee, facts: Facts) -> Answer:
+    """Put into words what a function does by itself."""
     if "missing" in facts:
         return Answer(task.name, task.does, "missing")
     found = referee.explain(facts)
@@ -118,11 +119,14 @@ def _seen(task: Task, name: str, facts: Facts, expected: Facts) -> str:
     words = {**SEEN, **task.words}.get(name)
     if words is None or name not in facts or name not in expected:
         return ""
+    found, right = facts[name], expected[name]
+    if isinstance(words, Mapping):
+        words = words.get(found, words[ELSE]) if isinstance(found, str) else words[ELSE]
     if callable(words):
-        return words(facts[name], expected[name])
-    if words.endswith("."):
-        return words
-    return f"{words} is {_shown(facts[name])}, expected {_shown(expected[name])}."
+        return words(found, right)
+    if words.endswith((".", "?")):
+        return words.format(found=found, expected=right)
+    return f"{words} is {_shown(found)}, expected {_shown(right)}."
 
 
 def _shown(value: Any) -> str:
@@ -259,7 +263,7 @@ class Report:
         if all(each.state == "missing" and not each.findings for each in self.answers):
             says = (
                 f"There is no {' or '.join(each.name for each in self.answers)} in it, and exercise {number} "
-                "asks for that. If it is from an earlier form of the exercise, rename it, and begin anew: "
+                "asks for that. If it is from an earlier form of the exercise, rename it, and start again: "
                 f"python -m gpulesson start {number}"
             )
             return [(here, (Finding("missing", says),))]

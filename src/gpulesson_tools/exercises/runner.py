@@ -34,7 +34,7 @@ WAITING = 3.0
 """It may take this many times its seconds on the clock: a busy machine, or a program that waits."""
 
 
-class Fresh:
+class FreshProcess:
     """``function(send, *arguments)``, called in a fresh process; it sends what JSON can say."""
 
     def __init__(self, function: Callable[..., None], *arguments: Any, seconds: float = SECONDS) -> None:
@@ -107,7 +107,7 @@ def _main(
     folder: str,
     seconds: float,
 ) -> None:
-    """Be the process: no terminal, its own folder, bounds."""
+    """Run in the process: no terminal, its own folder, bounds."""
     null = os.open(os.devnull, os.O_RDWR)
     for number in range(3):
         os.dup2(null, number)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+Words = str | Mapping[str, str] | Callable[[Any, Any], str]
+"""How a message names a fact ("the mean loss"), or a whole sentence, in which "{found}" and "{expected}" may
+stand; sentences by what was found; or a function of what was found and what was expected."""
+ELSE = "else"
+"""What is found else, in sentences by what was found."""
 
-def _mode(found: list[bool], wrong: str, what: str) -> str:
-    return f"the model was in {wrong}." if found else f"the model was never {what}: it was not called."
+
+def _mode(wrong: str, what: str) -> Callable[[Any, Any], str]:
+    """Return words for the modes in which the model was called."""
+
+    def words(found: Any, _: Any) -> str:
+        return f"the model was in {wrong}." if found else f"the model was never {what}: it was not called."
+
+    return words
 
 
 def _times(what: str, never: str) -> Callable[[Any, Any], str]:
@@ -44,27 +55,28 @@ def works(call: Callable[[], Any]) -> bool:
     return True
 
 
-SEEN: dict[str, str | Callable[[Any, Any], str]] = {
+SEEN: dict[str, Words] = {
     "device": "the device of the batches in training",
-    "train modes": lambda found, _: _mode(found, "evaluation mode while it trained", "trained"),
+    "train modes": _mode("evaluation mode while it trained", "trained"),
     "trained on": "what was trained on",
     "epochs": "the number of times that each training row came",
-    "order": lambda found, _: (
-        "the training rows came "
-        f"{'unshuffled' if found == 'as they are' else 'in the same order in each epoch'}."
-    ),
+    "order": {
+        "as they are": "the training rows came unshuffled.",
+        ELSE: "the training rows came in the same order in each epoch.",
+    },
     "backwards": _times("the number of backward passes, for each batch,", "backward() was never called."),
     "fresh": "gradients of an earlier step were still there.",
     "steps": _times("the number of optimizer steps", "the optimizer did not step."),
-    "updates": lambda found, _: (
-        f"the weights {'changed after some batches only' if found == 'some' else 'never changed'}."
-    ),
+    "updates": {
+        "some": "the weights changed after some batches only.",
+        ELSE: "the weights never changed.",
+    },
     "idle": "the optimizer stepped without any gradient.",
     "optimizers": "there were several optimizers.",
     "elsewhere": "an optimizer stepped that has no parameter of this model.",
     "on the CPU": "called with the CPU as the device, it fails, or uses the GPU.",
     "tested on": "what was tested on, at the end,",
-    "test modes": lambda found, _: _mode(found, "training mode at the test", "tested"),
+    "test modes": _mode("training mode at the test", "tested"),
     "graph": "the outputs of the test had a graph.",
     "frozen": "the parameters of the model no longer require gradients.",
     "rows": "the number of rows that the model saw",
@@ -133,14 +145,16 @@ COMMON = {
         Fix: Add up over the rows of all batches, and divide once, by the number of rows.""",
     "mean=none, count, numbers": """The number of right answers was not divided by the number of rows.
         Fix: Divide it by the number of all rows.""",
-    "rows=first": """Only the first batch counted: the loop ends after it.
+    "rows=first": """Only the first batch was used: the loop ends after it.
         Fix: Let the loop go to its end. Look at the indentation of what ends it.""",
     "scale=percent": """That is a percentage.
         Fix: Return the share, from 0 to 1.""",
     "returns=tensor, graph": """A tensor was returned, and not a number. If it has a graph, it also keeps the
         memory of the whole step.
         Fix: Fetch the number from the device.""",
+    "returns=last": """Only the last loss was returned.
+        Fix: Collect the losses in a list that is made before the loop, and return the list.""",
     "returns=nothing": """It returns nothing.
         Fix: End the function with return, and what its docstring asks for.""",
 }
-"""Mistakes of any training, which `training.py` makes; see `contract.mistakes`."""
+"""Mistakes of any training, which `training.py` makes; see `contract.Task`."""
