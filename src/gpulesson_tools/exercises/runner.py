@@ -52,7 +52,7 @@ class FreshProcess:
             while not how:
                 message = json.loads(self.process.receive(max(0.0, self._ends - time.monotonic())))
                 if message == "begun":
-                    self._ends = time.monotonic() + WAITING * self._seconds
+                    self._ends = time.monotonic() + WAITING * self._seconds + 2  # its own limit comes first
                 elif message == "ended":
                     how = "ended"
                 else:
@@ -148,7 +148,7 @@ def bounded(seconds: float, memory: int) -> Iterator[None]:
     timers: dict[int, tuple[int, float]] = {}
     if timed:
         timers[signal.SIGPROF] = signal.ITIMER_PROF, seconds
-        timers[signal.SIGALRM] = signal.ITIMER_REAL, 0.9 * WAITING * seconds
+        timers[signal.SIGALRM] = signal.ITIMER_REAL, WAITING * seconds
     with contextlib.ExitStack() as undo:
         for number, (timer, limit) in timers.items():
             undo.callback(signal.signal, number, signal.signal(number, stop))
