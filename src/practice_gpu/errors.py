@@ -310,7 +310,7 @@ def stale_memory() -> PracticeError:
     return PracticeError(
         "this graph uses the memory of a tensor that was given back since the capture. The practice GPU "
         "stops here; a real GPU often says nothing, and reads and overwrites whatever is in that memory now. "
-        "Keep the tensors that a graph was captured with, and capture anew after optimizer.load_state_dict()"
+        "Keep the tensors that a graph was captured with, and capture again after optimizer.load_state_dict()"
     )
 
 

@@ -222,7 +222,7 @@ def test_it_ends_when_the_check_is_killed(tmp_path):
     [
         ("gone.py", None, "there is no file"),
         ("loop.py", b"x = 1\n", "names no exercise; give its number"),
-        ("exercise_04.py", b"\xff\xfe\x00", "is not a text in UTF-8, from line 1 on: save it anew"),
+        ("exercise_04.py", b"\xff\xfe\x00", "is not a text in UTF-8, from line 1 on: save it again"),
         ("exercise_04.py", "x = 1\n".encode("utf-16-le"), "is not a text in UTF-8, from line 1 on"),
         ("exercise_04.py", "x = 1\n# für\n".encode("cp1252"), "is not a text in UTF-8, from line 2 on"),
         (

@@ -49,7 +49,7 @@ BROKEN = [
     ("04", "def train_step", "def step", "line 8: This line defines step."),
     ("04", "device):\n    model.train()", "device)\n    model.train()", "expected ':'"),
     ("04", "loss = loss_fn", "loss = = loss_fn", "invalid syntax loss = = loss_fn(outputs, targets)"),
-    ("01", '"cuda"', "“cuda”", "Type it anew"),
+    ("01", '"cuda"', "“cuda”", "Type it again"),
     ("04", "    loss.backward()", "   loss.backward()", "It begins between two blocks."),
     ("04", "    loss.backward()", "      loss.backward()", "further to the right than the line before"),
     ("04", "    loss.backward()", "\tloss.backward()", "turn all tabs into four spaces"),

@@ -783,7 +783,7 @@ def test_load_state_dict_of_the_optimizer_makes_new_memory_that_of_the_model_doe
     model.load_state_dict(network().state_dict())
     steps.graph.replay()
     steps.optimizer.load_state_dict(copy.deepcopy(steps.optimizer.state_dict()))
-    with pytest.raises(PracticeError, match=r"capture anew after optimizer.load_state_dict\(\)"):
+    with pytest.raises(PracticeError, match=r"capture again after optimizer.load_state_dict\(\)"):
         steps.graph.replay()
 
 

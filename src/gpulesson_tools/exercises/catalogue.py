@@ -97,7 +97,7 @@ class Progress:
     passed: str = ""
     """The day on which it was passed first, as ``2026-01-31``; empty until then."""
     said: dict[str, int] = field(default_factory=dict)
-    """What is wrong now, and how often that was said: the words go further each time."""
+    """What is wrong now, and how often the learner was told: the words go further each time."""
 
 
 def progress_file() -> Path:
@@ -138,7 +138,7 @@ def _entry(checks: int = 0, passed: str = "", said: object = None, **_: object) 
 def note(number: str, found: Sequence[str], passed: bool, hint: bool = False) -> tuple[dict[str, int], bool]:
     """Count one check of an exercise, in which this was `found` wrong; `hint` counts for one check more.
 
-    Return how often each was said, this time included; and False if that could not be written.
+    Return how often each was shown, this time included, and False if that could not be written.
     """
     entries = progress()
     entry = entries.setdefault(number, Progress())

@@ -262,7 +262,7 @@ def _content(path: Path) -> tuple[str, Sequence[int]]:
     if text is None:
         line = re.split("[\0\ufffd]", content.decode(errors="replace"))[0].count("\n") + 1
         raise UsageError(
-            f"{name} is not a text in UTF-8, from line {line} on: save it anew in your editor, as plain text "
+            f"{name} is not a text in UTF-8, from line {line} on: save it again in your editor as plain text "
             "with the encoding UTF-8"
         )
     try:

@@ -151,7 +151,7 @@ OWN = COMMON | {
         Fix: Count in a loop over the pairs, or by bincount.""",
     "parts=first": """It ended after the first batch.
         Fix: Return after the loop: the return has the indent of `for`.""",
-    "parts=last": """The counts began anew in each batch, so only the last batch was counted.
+    "parts=last": """The counts started over in each batch, so only the last batch was counted.
         Fix: Make the counts before the loop over the batches.""",
 }
 

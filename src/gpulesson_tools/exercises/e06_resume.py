@@ -236,7 +236,7 @@ OF_SAVE = {
         Fix: Save the whole state_dict of the model.""",
     "weights=missing": """The file does not hold the weights of the model.
         Fix: Save the state_dict of the model, too.""",
-    "adam=missing": """Without its averages and its number of steps, Adam would begin anew.
+    "adam=missing": """Without its averages and its number of steps, Adam would start over.
         Fix: Save the state_dict of the optimizer, too.""",
     "random=missing": """Shuffling and dropout draw random numbers, and the file does not say how far the
         generator has come.

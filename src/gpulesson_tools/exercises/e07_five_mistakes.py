@@ -177,7 +177,7 @@ OF_BATCH_LOSSES = {
 }
 
 OF_PREDICT = COMMON | {
-    "mode=as it is, train": """The model was in training mode when it was called. There dropout draws anew in
+    "mode=as it is, train": """The model was in training mode when it was called. There dropout draws again in
         each call, so the answers are partly chance.
         Fix: Switch the model to evaluation mode before it is called. Turning off gradients does not do
         that.""",

@@ -59,7 +59,7 @@ PYTHON = {
     r"SyntaxError: [^\n]*\n<!DOCTYPE|SyntaxError: [^\n]*\n<html": """This is a web page, and not the program
         that it shows. Download the program itself.""",
     r"SyntaxError: invalid (?:non-printable )?character": """It was copied from a page or a text. Type it
-        anew: a plain space, or plain quotation marks.""",
+        again: a plain space, or plain quotation marks.""",
     r"SyntaxError: source code (?:string )?cannot contain null bytes": """The file is not plain text in UTF-8.
         Save it as that in your editor.""",
     r"SyntaxError: invalid syntax\n": """Python cannot read on at the mark. Look there, and at the end of the

@@ -19,7 +19,7 @@ CALLED_ALONE = "backward|detach_|empty_cache|eval|replay|step|synchronize|train|
 """Methods whose names stand alone in a line by mistake: their call was meant."""
 _FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
 _NAMES = 4
-"""Of a line, whose values are said."""
+"""Of a line whose values are shown."""
 _LETTERS = 70
 """Of a line that are shown."""
 

@@ -182,7 +182,7 @@ class Report:
     notes : tuple of str
         What else a learner should know.
     said : dict of str to int
-        How often each finding was said before, this time included; 1 where nothing is noted.
+        How often each finding has been shown, this time included; 1 where nothing is recorded.
     """
 
     exercise: Exercise
@@ -272,7 +272,7 @@ class Report:
         return [(f"{each.name} {states[each.state]}. That is next.", each.findings) for each in todo[:1]]
 
     def _says_fix(self, title: str, finding: Finding) -> bool:
-        """Return whether the fix is said: if there is one, at the second time."""
+        """Return whether to show the fix, if there is one: from the second time on."""
         return bool(finding.fix) and self.said.get(f"{title} {finding.kind}", 1) > 1
 
     def _words(self, title: str, finding: Finding) -> str:

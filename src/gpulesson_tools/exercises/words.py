@@ -123,7 +123,7 @@ COMMON = {
         from step to step.
         Fix: Make the optimizer once, before the loop over the epochs.""",
     "shuffle=no, once": """The training rows came in the same order in each epoch.
-        Fix: Let the DataLoader of the training set shuffle, anew in each epoch, and set no seed inside
+        Fix: Let the DataLoader of the training set shuffle in each epoch, and set no seed inside
         the loop.""",
     "passes=one more, one less": """The number of epochs is not the one that was asked for.
         Fix: range(epochs) counts from 0, and gives as many rounds as there are epochs.""",

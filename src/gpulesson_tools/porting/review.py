@@ -62,7 +62,7 @@ TABLE = {
     "back": Kind(_COSTS, "tensors that come back to the CPU in each step", 8),
     "pinned": Kind(_COSTS, "batches that are copied from ordinary memory", 9),
     "blocking": Kind(_COSTS, "copies from pinned memory that are waited for", 9),
-    "workers": Kind(_COSTS, "worker processes that start anew in each epoch", 9),
+    "workers": Kind(_COSTS, "worker processes that start again in each epoch", 9),
     "double": Kind(_COSTS, "parameters in float64", 7),
     "bytes": Kind(_COSTS, "images that were bytes and travel as float32", 9),
     "made": Kind(_COSTS, "tensors that are made on the CPU and copied in each step", 2),
@@ -349,7 +349,7 @@ def _feeds(seen: Evidence, number: int, feed: Feed, trees: dict[str, ast.Module]
             [feed.built],
             "DataLoader(..., persistent_workers=True)  # where num_workers is more than 0",
             f"The loop over this loader began {_times(starts)}, and each time its worker processes "
-            f"({feed.num_workers}) were started anew.",
+            f"({feed.num_workers}) were started again.",
         )
     for place, each in copies.items():
         if trains and feed.pin_memory and each.waits >= 0.8 * feed.draws:

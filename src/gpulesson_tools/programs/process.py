@@ -1,7 +1,7 @@
 """A function in a fresh process: it ends with all it has started, and with the process that asked for it.
 
 On Linux a server of `multiprocessing` imports PyTorch once and forks for each process; elsewhere each process
-imports it anew, since on macOS a fork that computes may crash.
+imports it again, since on macOS a fork that computes may crash.
 """
 
 from __future__ import annotations
