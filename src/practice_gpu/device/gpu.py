@@ -257,9 +257,7 @@ class PracticeGPU:
         nbytes = tensor.numel() * tensor.element_size()
         kind = BETWEEN if source >= 0 and target >= 0 else TO_DEVICE if target >= 0 else TO_HOST
         if (capture := self.capture_here()) is not None:
-            on_host = (
-                tensor if source < 0 else into
-            )  # without `into` PyTorch makes it, pinned if non-blocking
+            on_host = tensor if source < 0 else into  # None: PyTorch makes it, pinned if non-blocking
             pinned = non_blocking if on_host is None else self.ledger.is_pinned(on_host)
             if into is not None and not (tensor.shape == into.shape and tensor.is_contiguous()):
                 pinned = False  # it goes through unpinned memory

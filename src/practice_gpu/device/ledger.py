@@ -110,9 +110,7 @@ class Ledger:
             self.use()
         size = rounded(storage.nbytes())
         self.allocators[index].take(size)
-        block = self.blocks[address] = Block(
-            storage, self._forget
-        )  # without _note, since this is called most often
+        block = self.blocks[address] = Block(storage, self._forget)  # quicker than _note, in a hot path
         block.address, block.bit, block.index, block.size = address, GPU_BIT << index, index, size
         if size:
             for observer in self.observers:

@@ -58,9 +58,7 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
     patches.wrap(torch.autograd.Function, "apply", functools.partial(_apply_noting_places, gpu))
     patches.handle(torch.autograd.function.BackwardCFunction, "apply", _backward_of_a_function)
     patches.add(TensorDataset, "__getitems__", _samples(gpu))
-    patches.set(
-        torch.backends.cudnn, "is_acceptable", lambda tensor: False
-    )  # nn.LSTM checks this before it uses cuDNN
+    patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)  # nn.LSTM checks this first
 
 
 def _parse_to(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
