@@ -56,7 +56,7 @@ _MODULES = ("interface", "script", "errors", "device.events", "device.gpu", "dev
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is asked for: the pytest plugin must not load PyTorch everywhere."""
+    """Import a public name at its first use, since the pytest plugin must not always load PyTorch."""
     if name in __all__:
         import_module("torch")  # first: a practice GPU that comes with it needs our modules whole
         for each in _MODULES:

@@ -81,7 +81,7 @@ def _program(options: argparse.Namespace, refuse: Any) -> list[str]:
 
 
 def _options_of_python() -> list[str]:
-    """Return what stands before ``-m`` on Python's own command line: ``-O``, ``-W error``, …"""
+    """Return what comes before ``-m`` on Python's own command line: ``-O``, ``-W error``, …"""
     options: list[str] = []
     words = iter(sys.orig_argv[1:])
     for word in words:

@@ -69,7 +69,7 @@ COMPARED = {
 
 
 class PracticeError(RuntimeError):
-    """The practice GPU itself cannot do what was asked (CUDA has no such error)."""
+    """The practice GPU itself cannot do what the program wants (CUDA has no such error)."""
 
 
 def device_name(index: int) -> str:

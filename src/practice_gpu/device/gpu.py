@@ -93,7 +93,7 @@ class PracticeGPU:
     simulated : bool
         True: this is not a GPU.
     name : str
-        What ``torch.cuda.get_device_name`` answers.
+        What ``torch.cuda.get_device_name`` returns.
     """
 
     simulated = True

@@ -359,7 +359,7 @@ def _home(mode: Operators, call: Call, places: int) -> int:
     if device is not None and device.type != "cpu":
         return mode.gpu.index_of(device)
     if mode.placement is not None and (not places or "device" in call.kwargs):
-        return mode.placement  # as the factory function that calls this operator was asked
+        return mode.placement  # set by the factory function that calls this operator
     known = places & ~UNPLACED_BIT
     if known in (0, CPU_BIT):
         return CPU
