@@ -19,7 +19,7 @@ from typing import Any
 
 from docutils import nodes
 from docutils.core import publish_doctree
-from nbformat import NotebookNode, read, writes
+from nbformat import NotebookNode, writes
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from sphinx import addnodes
 from sphinx.application import Sphinx
@@ -27,13 +27,6 @@ from sphinx.util import docname_join, logging
 from sphinx.util.docutils import sphinx_domains
 from sphinx.util.typing import ExtensionMetadata
 from sphinx_gallery import gen_rst
-from sphinx_gallery.py_source_parser import (
-    Block,
-    remove_config_comments,
-    remove_ignore_blocks,
-    split_code_and_text_blocks,
-)
-from sphinx_gallery.utils import zip_files
 
 from gpulesson_tools.exercises import find
 
@@ -215,24 +208,13 @@ def exercise_notebook(app: Sphinx, script: Path) -> NotebookNode:
     return notebook(parts)
 
 
-def write_others(app: Sphinx) -> None:
-    """Write what sphinx-gallery does not: the exercises, and the lessons where the address changed."""
+def write_exercises(app: Sphinx) -> None:
+    """Write a notebook for each starter, and remove those of starters that are gone."""
     folder, starters = gallery_dir(app) / "exercises", sorted((examples_dir(app) / "exercises").glob("*.py"))
     for script in starters:
         write(exercise_notebook(app, script), folder / f"{script.stem}.ipynb")
     for old in {*folder.glob("*.ipynb")} - {folder / f"{script.stem}.ipynb" for script in starters}:
         old.unlink()
-    first = install(app).source
-    for name, script in executed_scripts(app).items():
-        path = (gallery_dir(app) / name).with_suffix(".ipynb")
-        if path.is_file() and all(cell.source != first for cell in read(path, as_version=4).cells):
-            _, found = split_code_and_text_blocks(script)
-            blocks = [
-                Block(kind, remove_config_comments(remove_ignore_blocks(text)), line)
-                for kind, text, line in found
-            ]
-            write(lesson_notebook(app, blocks, None, path.parent), path)
-            zip_files([str(path.with_suffix(".py")), str(path)], path.with_suffix(".zip"), path.parent)
 
 
 def write(made: NotebookNode, path: Path) -> None:
@@ -285,6 +267,6 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     for name, description in values.items():
         app.add_config_value(name, "", "html", types=[str], description=description)
     app.connect("builder-inited", take_over, priority=450)  # sphinx-gallery writes notebooks at 500
-    app.connect("builder-inited", write_others, priority=550)
+    app.connect("builder-inited", write_exercises, priority=550)
     app.connect("html-page-context", offer_launchers)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

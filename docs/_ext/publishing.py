@@ -56,15 +56,6 @@ def link_to_source(
         }
 
 
-def name_preview(
-    app: Sphinx, page: str, template: str, context: dict[str, Any], tree: nodes.document | None
-) -> None:
-    """Give a page's preview the title that its window has."""
-    if tree:
-        title = Markup(context["title"]).striptags()
-        context["meta"] = {**(context["meta"] or {}), "og:title": f"{title} · {app.config.html_title}"}
-
-
 def describe(
     app: Sphinx, page: str, template: str, context: dict[str, Any], tree: nodes.document | None
 ) -> None:
@@ -129,7 +120,6 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     if app.config.html_baseurl:  # not without one: it imports matplotlib, which takes its time
         app.setup_extension("sphinxext.opengraph")
     app.connect("config-inited", check_addresses, priority=100)  # before anyone reads them
-    app.connect("html-page-context", name_preview, priority=400)  # before sphinxext-opengraph reads it
     app.connect("html-page-context", describe)
     app.connect("html-page-context", link_to_source)
     app.connect("build-finished", finish, priority=950)
