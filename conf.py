@@ -111,7 +111,11 @@ html_baseurl = os.environ.get("GPULESSON_SITE", "")  # of the site, such as http
 # such as https://github.com/OWNER/gpulesson, and the branch there that holds the unpacked course
 gpulesson_repository = os.environ.get("GPULESSON_REPOSITORY", "")
 gpulesson_course_branch = os.environ.get("GPULESSON_COURSE_BRANCH", "")
-ogp_social_cards = {"image_mini": "_static/favicon.png", "line_color": "#2b4f81"}
+ogp_social_cards = {
+    "enable": bool(html_baseurl),
+    "image_mini": "_static/favicon.png",
+    "line_color": "#2b4f81",
+}
 
 # -- HTML
 html_theme = "furo"

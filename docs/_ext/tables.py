@@ -1,7 +1,7 @@
-"""What the lessons say about themselves, and the tables that show it: the syllabus, the covered facts.
+"""Facts about the lessons, and the tables that show them: the syllabus, and the covered facts.
 
-It is kept with Sphinx's metadata of each page. A table is filled in when every lesson has been read. `table`
-makes the other tables of the site, too.
+Sphinx's metadata of each page keep them. A table is filled in when every lesson has been read. `table` makes
+the other tables of the site, too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Lesson:
 
 
 def collect(app: Sphinx, document: nodes.document) -> None:
-    """Note of a page the row of its lesson, and the titles of the sections that cover facts."""
+    """Keep a page's row of the syllabus, and the titles of its sections that cover facts."""
     about = app.env.metadata[app.env.docname]
     for box in document.findall(overview):
         about["lesson"] = read_lesson(box, document)
@@ -77,16 +77,16 @@ def read_lesson(box: overview, document: nodes.document) -> Lesson:
 
 
 def noted(env: BuildEnvironment, key: str) -> list[tuple[str, Any]]:
-    """Return what `collect` noted, by page."""
+    """Return what `collect` kept, by page."""
     return sorted((page, about[key]) for page, about in env.metadata.items() if key in about)
 
 
 class listing(nodes.General, nodes.Element):
-    """Where a table of the lessons goes; `table` is the name of the directive."""
+    """The place of a table of the lessons; `table` is the name of the directive."""
 
 
 class Listing(SphinxDirective):
-    """Leaves the place of a table that needs all lessons to have been read.
+    """Leaves a place for a table, which is filled in when all lessons have been read.
 
     The content gives the facts their words, a line each: ``S0.1 every lesson says how long it takes``.
     """
@@ -132,7 +132,7 @@ class FillListings(SphinxPostTransform):
             yield [fact, words.get(fact, ""), links or "no lesson yet"]
 
     def names(self, docname: str, section: str) -> str:
-        """Name a lesson and a section, or the lesson alone if the section is all of it."""
+        """Name a lesson and a section, or the lesson alone if the section is the whole lesson."""
         lesson = self.env.titles[docname].astext()
         return lesson if section == lesson else f"{lesson}: {section}"
 
@@ -148,7 +148,7 @@ def facts(config: Config) -> list[str]:
 
 
 def table(rows: Iterable[list[Any]], name: str) -> nodes.table:
-    """Make a table of texts and links, its head first; columns of numbers are aligned at the right."""
+    """Make a table of texts and links, its head first; columns of numbers are aligned to the right."""
     texts = list(rows)
     numbers = [all_numbers(column[1:]) for column in zip(*texts, strict=True)]
     head, *body = [nodes.row("", *map(cell, row, numbers)) for row in texts]
@@ -158,7 +158,7 @@ def table(rows: Iterable[list[Any]], name: str) -> nodes.table:
 
 
 def all_numbers(column: Sequence[Any]) -> bool:
-    """Return whether a column has numbers, with or without a unit, and nothing else but empty cells.
+    """Return whether a column has only numbers, with or without a unit, and empty cells.
 
     Examples
     --------
@@ -170,7 +170,7 @@ def all_numbers(column: Sequence[Any]) -> bool:
 
 
 def cell(content: str | list[nodes.Node], number: bool) -> nodes.entry:
-    """Make a cell of a text, or of links and texts, one a line."""
+    """Make a cell of a text, or of links and texts, each in its own paragraph."""
     paragraphs = (
         [paragraph(content)]
         if isinstance(content, str)
@@ -180,7 +180,7 @@ def cell(content: str | list[nodes.Node], number: bool) -> nodes.entry:
 
 
 def paragraph(text: str) -> nodes.paragraph:
-    """Make a paragraph; what stands between backticks is code."""
+    """Make a paragraph; text between backticks is code."""
     parts = [nodes.literal("", part) if i % 2 else nodes.Text(part) for i, part in enumerate(text.split("`"))]
     return nodes.paragraph("", "", *parts)
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from bs4 import BeautifulSoup, Tag
@@ -42,8 +43,8 @@ class Site:
     lessons: Path
 
     def page(self, name: str) -> Page:
-        """The page of that name, such as `index`."""
-        return Page(self.html / f"{name}.html", self.html)
+        """The page of that name, such as `index`; a test may not change it."""
+        return read_page(self.html / f"{name}.html", self.html)
 
     def pages(self) -> list[Path]:
         return sorted(self.html.rglob("*.html"))
@@ -87,6 +88,12 @@ def copy_sources(root: Path, copy: Path) -> None:
             shutil.copy2(root / name, copy / name)
 
 
+@cache
+def read_page(path: Path, site: Path) -> Page:
+    """Read a page once for all tests of a worker: parsing takes most of their time."""
+    return Page(path, site)
+
+
 class Page:
     """A page of the site, and what it links to."""
 
@@ -115,7 +122,7 @@ class Page:
 
 
 def loaded(soup: BeautifulSoup) -> list[str]:
-    """Every address that a browser fetches of its own accord."""
+    """Every address that a browser fetches by itself."""
     found = [tag["src"] for tag in soup.find_all(src=True)]
     found += [
         tag["href"] for tag in soup.find_all("link", href=True) if "canonical" not in tag.get("rel", ())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 from _ext import accessible
 from projects import INDEX, lesson
@@ -12,11 +10,6 @@ TABLE = "one run:\nname      share\naten::mm  32.5%\naten::t    3.5%\n"
 TWO_LINES = "GPU   memory    batch of 8  largest\nA100  39.4 GiB  fits        769,792\nThat is all.\n"
 LABELS = "true:    [0.17, 0.51]\nlearned: [0.15, 0.52]\n"
 TRACEBACK = '  File "a.py", line 4\n    print(x)\n    ^^^^^\n  File "b.py", line 7\n    return y\n'
-
-
-def test_the_examples():
-    failed, tried = doctest.testmod(accessible)
-    assert tried and not failed
 
 
 @pytest.mark.parametrize(

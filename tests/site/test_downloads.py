@@ -2,7 +2,7 @@
 
 What guards what. A script is the source of the lesson byte for byte, which the build ran, with data where the
 machine has some; lesson 5's also runs here, with data and without. A notebook has the code of its script, and
-each runs here, in a kernel of its own, without data and where there is a GPU, a simulated one: so every
+each runs here, in a separate kernel, without data, on a real or simulated GPU: so every
 lesson has run offline, on the stand-in, and with the code that is left out without a GPU. One of them does
 in each run of the tests; all, in `nox -s thorough`.
 """

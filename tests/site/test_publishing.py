@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import doctest
 import io
 import os
 import re
@@ -33,11 +32,13 @@ from pages import ROOT, css_addresses, loaded
 from PIL import Image, ImageChops, ImageStat
 from projects import CONF, INDEX, Project, lesson
 from ruamel.yaml import YAML
+from sphinx.errors import ConfigError
 
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")["project"]
 WORKFLOWS = {path.stem: YAML(typ="safe").load(path) for path in (ROOT / ".github" / "workflows").iterdir()}
 SITE, REPOSITORY = "https://example.org/course", "https://github.com/OWNER/course/"
 ADDRESSES = f"html_baseurl, gpulesson_repository = {SITE!r}, {REPOSITORY!r}\nhtml_title = 'The course'\n"
+ADDRESSES += "project, ogp_social_cards = 'The course', None\n"
 
 TEXT = """
 A & "B"
@@ -112,19 +113,15 @@ def check_addresses(folder: Path, address: str) -> None:
     assert in_sitemap(folder) == {url for name, url in names.items() if not name.startswith(made)}
 
 
-def test_examples_in_docstrings():
-    failed, tried = doctest.testmod(publishing)
-    assert tried and not failed
-
-
 @pytest.mark.slow
 def test_a_preview_says_what_the_page_says(published):
     found = about(published.page("text"))
-    assert found["og:title"] == published.page("text").title.text == "A & “B” · The course"
+    assert published.page("text").title.text == "A & “B” · The course"
+    assert (found["og:title"], found["og:site_name"]) == ("A & “B”", "The course")
+    assert (published.folder / "out" / found["og:image"].removeprefix(f"{SITE}/")).is_file()
     assert found["og:description"] == found["description"]
     assert 'What the page is "about"? One more sentence. And a last' in found["description"]
     assert found["og:url"] == canonical(published.page("text")) == f"{SITE}/text.html"
-    assert about(published.page("lessons/01_one"))["description"].startswith("Learn one thing with code.")
 
 
 @pytest.mark.slow
@@ -132,8 +129,8 @@ def test_without_addresses_nothing_that_needs_one(unpublished):
     out = unpublished.folder / "out"
     assert not (out / "sitemap.xml").exists() and not (out / "robots.txt").exists()
     for page in pages(out).values():
-        assert not canonical(page) and not page.select(".source-links")
-        assert not any(name.startswith(("og:", "twitter:")) for name in about(page))
+        assert not canonical(page) and not page.select(".source-links") and "og:image" not in about(page)
+    assert about(unpublished.page("lessons/01_one"))["description"].startswith("Learn one thing with code.")
     assert "without its own address" in unpublished.page("404").text
 
 
@@ -170,10 +167,13 @@ def test_the_links_to_sources(published):
     assert links("404") == links("search") == []
 
 
-def test_what_is_no_address_is_refused(project):
-    project.write("conf.py", FILES["conf.py"] + 'html_baseurl = "example.org"\n')
-    build = project.build()
-    assert build.status and "html_baseurl is 'example.org', but has to begin with https://" in build.log
+def test_what_is_no_address_is_refused():
+    class Settings(dict):
+        html_baseurl = "example.org"
+
+    settings = Settings(html_baseurl="example.org", gpulesson_repository="")
+    with pytest.raises(ConfigError, match=r"html_baseurl is 'example\.org', but has to begin with https://"):
+        publishing.check_addresses(None, settings)
 
 
 def test_the_settings_are_two_variables(monkeypatch):
@@ -202,15 +202,13 @@ def valid(schema: str, *paths: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True)
 
 
-def test_the_citation(tmp_path):
+def test_the_citation():
     path = ROOT / "CITATION.cff"
     assert valid("vendor.citation-file-format", path).returncode == 0
     citation = YAML(typ="safe").load(path)
     assert citation["title"] == PROJECT["name"] and citation["version"] == PROJECT["version"]
     assert citation["license"] == PROJECT["license"].partition(" AND ")[0]  # its form knows no AND
     assert citation["authors"] == [{"name": "the gpulesson authors"}]
-    (tmp_path / "CITATION.cff").write_text("cff-version: 1.2.0\n")
-    assert valid("vendor.citation-file-format", tmp_path / "CITATION.cff").returncode
 
 
 def steps() -> list[tuple[str, dict[str, Any]]]:
@@ -222,12 +220,10 @@ def steps() -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def test_the_workflows_have_github_s_form(tmp_path):
+def test_the_workflows_have_github_s_form():
     assert set(WORKFLOWS) == {"pages", "release", "test"}
     done = valid("vendor.github-workflows", *(ROOT / ".github" / "workflows").iterdir())
     assert done.returncode == 0, done.stdout
-    (tmp_path / "pages.yml").write_text("on: push\njobs:\n  build:\n    steps: []\n")
-    assert valid("vendor.github-workflows", tmp_path / "pages.yml").returncode
 
 
 def test_a_job_may_do_no_more_than_it_has_to():

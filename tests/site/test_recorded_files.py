@@ -159,10 +159,10 @@ def second(content):
 
 
 DAMAGES = {
-    "no file": (lambda f: f.unlink(), "it is no recording, FileNotFoundError"),
-    "half a file": (lambda f: f.write_text(f.read_text()[:200]), "it is no recording, JSONDecodeError"),
-    "not text": (lambda f: f.write_bytes(b"\xff\xfe\x00"), "it is no recording, UnicodeDecodeError"),
-    "a list": (lambda f: f.write_text("[]"), "it is no recording, TypeError"),
+    "no file": (lambda f: f.unlink(), "it is not a recording, FileNotFoundError"),
+    "half a file": (lambda f: f.write_text(f.read_text()[:200]), "it is not a recording, JSONDecodeError"),
+    "not text": (lambda f: f.write_bytes(b"\xff\xfe\x00"), "it is not a recording, UnicodeDecodeError"),
+    "a list": (lambda f: f.write_text("[]"), "it is not a recording, TypeError"),
     "another schema": (edit(lambda c: c.update(schema=2), seal=True), "its schema is 2; expected 1"),
     "a key is missing": (edit(lambda c: c["run"].pop("driver"), seal=True), "argument: 'driver'"),
     "an unknown key": (edit(lambda c: second(c).update(colour=1), seal=True), "argument 'colour'"),

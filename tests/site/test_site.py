@@ -28,7 +28,8 @@ def by_stem(path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def pages(site: Site) -> dict[str, Page]:
-    found = {page.name: page for page in (Page(path, site.html) for path in site.pages())}
+    names = [path.relative_to(site.html).with_suffix("").as_posix() for path in site.pages()]
+    found = {f"{name}.html": site.page(name) for name in names}
     assert {"index.html", "search.html", *(f"lessons/{path.stem}.html" for path in LESSONS)} <= set(found)
     return found
 
