@@ -114,15 +114,15 @@ def test_the_watch_for_other_servers_sees_one(browser, address):
     assert elsewhere
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.thorough)])
-def test_no_page_asks_another_server_or_breaks_its_policy(browser, site, address, scheme):
-    """Every page (of the sources', one) is opened over http, some from the disk, and the search is used."""
-    with opened(browser, color_scheme=scheme) as context:
+@pytest.mark.parametrize("names", [LOOKED, pytest.param(PAGES, marks=pytest.mark.thorough)], ids=len)
+def test_no_page_asks_another_server_or_breaks_its_policy(browser, site, address, names):
+    """Pages are opened over http and from the disk, and the search is used."""
+    with opened(browser) as context:
         elsewhere = requests_elsewhere(context, address)
         tab = context.new_page()
         broken = violations(tab)
-        for start, pages in (address, PAGES), (f"{site.html.as_uri()}/", LOOKED):
-            for name in [*(f"{page}.html" for page in pages), "search.html?q=device"]:
+        for start in (address, f"{site.html.as_uri()}/"):
+            for name in [*(f"{page}.html" for page in names), "search.html?q=device"]:
                 tab.goto(start + name)
                 tab.evaluate(SETTLE)
                 assert tab.locator("meta[http-equiv=Content-Security-Policy]").count() == 1, (
@@ -223,7 +223,7 @@ QUESTIONS = {
 
 @pytest.mark.parametrize("start", ["http", "file"])
 def test_the_search_answers_questions(browser, site, address, start):
-    """Nine of ten with the first section; also from a disk, where no page can be fetched, without an error."""
+    """Nine of ten with the first section; also from a disk, where no page can be fetched."""
     wrong: dict[str, str] = {}
     problems: list[Exception] = []
     with opened(browser) as context:
