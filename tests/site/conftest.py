@@ -74,6 +74,7 @@ def environment(course: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     fresh = Environment(folder, uv)
     fresh.install("-r", "requirements.txt", folder=course)
     fresh.install("ipykernel", "nbclient", "nbformat", folder=course)
+    fresh.take_bytecode()
     yield fresh
     shutil.rmtree(folder)
 

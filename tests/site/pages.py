@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from functools import cache
+from html import unescape
 from pathlib import Path
 
 from bs4 import BeautifulSoup, Tag
@@ -109,9 +110,9 @@ class Page:
 
     def text(self) -> str:
         """What a reader sees, less code and output."""
-        hidden = {"script", "style", "pre", "code", "svg"}
-        texts = self.soup.body.strings
-        return "".join(text for text in texts if not any(tag.name in hidden for tag in text.parents))
+        html = self.path.read_text(encoding="utf-8").partition("<body")[2].partition(">")[2]
+        html = re.sub(r"<(script|style|pre|code|svg)\b.*?</\1>|<!--.*?-->", "", html, flags=re.DOTALL)
+        return unescape(re.sub(r"<[^>]*>", "", html))
 
     def file(self, link: str) -> Path:
         """The file that a link within the site leads to; the 404 page's begin at the server's root."""

@@ -43,6 +43,8 @@ PAGES = [
 ]
 # with what others have, too: boxes, drawings, quick questions, figures, tables, charts, search
 LOOKED = "index", "lessons/09_feeding_the_gpu", "results", "search"
+VIEWS = (1280, "light"), (1280, "dark"), (375, "light")
+FEW = {"results": VIEWS[2:], "search": VIEWS[1:]}  # of these pages, in each run
 # words that go on in the next line, in what a selector finds
 CUT_WORDS = """
 (selector) => [...document.querySelectorAll(selector)].flatMap((element) => {
@@ -65,13 +67,19 @@ def test_all_pages_are_looked_at(site):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in LOOKED else pytest.mark.thorough) for name in PAGES]
+    ("name", "views"),
+    [(name, FEW.get(name, VIEWS)) for name in LOOKED]
+    + [
+        pytest.param(name, VIEWS, marks=pytest.mark.thorough)
+        for name in PAGES
+        if name not in {*LOOKED} - {*FEW}
+    ],
 )
-def test_a_page_breaks_no_rule_of_accessibility(browser, address, name):
+def test_a_page_breaks_no_rule_of_accessibility(browser, address, name, views):
     with opened(browser) as context:
         tab = context.new_page()
         tab.goto(f"{address}{name}.html")
-        for width, scheme in ((1280, "light"), (1280, "dark"), (375, "light")):
+        for width, scheme in views:
             check_accessible(tab, width, scheme)
         for width in (1440, 768):
             check_width(tab, width)

@@ -329,6 +329,7 @@ def test_several_lessons_have_a_process_each(program, monkeypatch, tmp_path):
     ]
 
 
+@pytest.mark.thorough
 def test_a_rehearsal_is_recorded_elsewhere_and_refused_by_every_reader(tmp_path):
     for missing in ("sphinx", "sphinx_gallery", "docutils"):  # a rented machine has no site builder
         (tmp_path / f"{missing}.py").write_text("raise ImportError(__name__)")

@@ -34,6 +34,7 @@ def listens(address: str) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_an_open_page_shows_a_change(project, browser, command):
     project.write("examples/01_first.py", lesson("First words"))
     for folder in ("src", "benchmarks/results"):

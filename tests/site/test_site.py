@@ -28,7 +28,14 @@ def by_stem(path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def pages(site: Site) -> dict[str, Page]:
+    """All pages by their names; of the sources', two."""
     names = [path.relative_to(site.html).with_suffix("").as_posix() for path in site.pages()]
+    sources = [name for name in names if name.startswith("_modules/")]
+    assert {"_modules/index", "_modules/gpulesson/training"} < {*sources}
+    names = [name for name in names if name not in sources] + [
+        "_modules/index",
+        "_modules/gpulesson/training",
+    ]
     found = {f"{name}.html": site.page(name) for name in names}
     assert {"index.html", "search.html", *(f"lessons/{path.stem}.html" for path in LESSONS)} <= set(found)
     return found
