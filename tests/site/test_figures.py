@@ -47,7 +47,7 @@ def test_a_figure_is_drawn_for_each_theme(site):
         points = re.search(r'width="([\d.]+)pt" height="([\d.]+)pt"', svg).groups()
         sizes = [round(4 / 3 * float(found)) for found in points]
         assert [int(picture["width"]), int(picture["height"])] == sizes
-    card = site.page("lessons/index").soup.select_one("img[src*=01_is_there_a_gpu_thumb]")
+    card = site.page("lessons/index").soup.select_one("img[src*=_01_is_there_a_gpu_thumb]")
     assert card["src"].endswith(".png")
 
 

@@ -18,7 +18,7 @@ from types import ModuleType
 
 import pytest
 import torch
-from _ext.recorded.files import Recording, RecordingError, load, write
+from _ext.recorded.files import RecordingError, load
 from PIL import Image
 from processes import run_script
 from projects import CONF, ROOT, TABLES, Project, lesson
@@ -341,16 +341,6 @@ def test_a_rehearsal_is_recorded_elsewhere_and_refused_by_every_reader(tmp_path)
     assert run.returncode == 0 and "02_tensors_and_devices.json (a rehearsal)" in run.stdout, run.stderr
     with pytest.raises(RecordingError, match=r"its gpu is 'Practice GPU.*; expected a real GPU"):
         load(tmp_path / "02_tensors_and_devices.json")
-
-
-def test_what_was_recorded_is_said_with_its_data(program, monkeypatch, tmp_path, capsys):
-    def recorded(script, folder, run, project):
-        return write(Recording(script.stem, run, ("iris",), ()), {}, tmp_path / "recordings")
-
-    monkeypatch.setattr(program, "present_gpu", lambda _: RUN)
-    monkeypatch.setattr(program, "record", recorded)
-    assert program.main(["05"]) == 0
-    assert "recorded recordings/05_fashion_mnist.json (iris)" in capsys.readouterr().out
 
 
 @pytest.mark.gpu(real=True)
