@@ -102,7 +102,7 @@ def test_the_lowest_scores_and_all_errors_are_kept(programs, monkeypatch, tmp_pa
         ("vnu", "import sys; sys.exit('no Java')", "The validator gave no answer:\nno Java"),
     ],
 )
-def test_a_program_that_fails_is_no_good_result(name, code, message, programs, monkeypatch, tmp_path):
+def test_a_failed_program_gives_no_result(name, code, message, programs, monkeypatch, tmp_path):
     install(programs / name, code)
     with pytest.raises(SystemExit, match=message):
         audit(monkeypatch, tmp_path)

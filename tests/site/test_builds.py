@@ -33,4 +33,4 @@ def test_two_runs_do_not_meet(tmp_path):
 
     with ThreadPoolExecutor(2) as runs:
         assert set(runs.map(run, range(4))) == {"half a page, and the other half"}
-    assert not [*(tmp_path / "root/_build/html").iterdir()], "somebody's own site"
+    assert not [*(tmp_path / "root/_build/html").iterdir()], "a reader's own site"

@@ -26,11 +26,11 @@ pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 SCRIPTS = LESSONS + GUIDES
 RUN = ("01_is_there_a_gpu",)
-STAND_IN = "fashion-mnist excerpt, 6000/1000"  # what the data call themselves where nobody has any
+STAND_IN = "fashion-mnist excerpt, 6000/1000"  # the source of the data that the package brings
 
 
 def run_offline(command: list[str], folder: Path, data: str | None) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder, without network; `data` is GPULESSON_DATA, or None where nobody set it."""
+    """Run a command in a folder, without network; `data` is GPULESSON_DATA, or None to leave it unset."""
     environment = offline.environment()
     environment |= {"MPLBACKEND": "Agg", "XDG_CACHE_HOME": str(folder.parent / "cache"), "NO_COLOR": "1"}
     environment |= {

@@ -22,7 +22,7 @@ def question(text: str) -> str:
     return ".. question:: What?\n\n" + indent(text, "   ")
 
 
-PAGE = {  # on one page: a directive -> what is said of it
+PAGE = {  # on one page: a directive -> its error
     question("- One.\n\n  Yes. So.\n\n- Two.\n\n  Yes. So."): "one answer must be right",
     question("- One.\n\n  Perhaps."): "about the answer 'One.'",
     question("- Alone."): "about the answer 'Alone.'",
@@ -35,7 +35,7 @@ PAGE = {  # on one page: a directive -> what is said of it
     STEPS.format("P100", "10 GbE"): "no link for 'P100'",
     STEPS.format("A100", "a string"): "unknown network 'a string'",
 }
-LESSONS = {  # a lesson -> what is said of it
+LESSONS = {  # a lesson -> its warnings
     "01_lost": (
         lesson()
         .replace(":file: 01_task", ":file: 01_lost")

@@ -202,7 +202,7 @@ def test_roles_and_text(html):
     assert [item for item in html.find_all("p") if item.get_text() in ("1. Not a list.", "- Nor this.")][1]
 
 
-def test_a_lone_dollar_is_no_formula(notebook):
+def test_a_lone_dollar_is_not_a_formula(notebook):
     source = "".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     assert r"<span>\$</span>1 and <span>\$</span>2" in source, "else JupyterLab shows a formula"
 

@@ -161,7 +161,7 @@ def test_the_links_to_sources(published):
     assert links("404") == links("search") == []
 
 
-def test_what_is_no_address_is_refused():
+def test_a_malformed_address_is_refused():
     class Settings(dict):
         html_baseurl = "example.org"
 

@@ -19,7 +19,6 @@ from _ext.recorded.files import (
     lines_of,
     load,
     read_cells,
-    to_json,
     write,
 )
 from projects import ROOT
@@ -119,15 +118,6 @@ def file(recording, tmp_path) -> Path:
 
 def test_what_is_written_is_read_again(recording, file):
     assert load(file) == recording
-
-
-def test_a_changed_line_of_output_is_one_line_of_the_diff(recording):
-    other = replace(recording.cells[1], stdout=("one", "", "  “two” → 4"))
-    before = to_json(recording).splitlines()
-    after = to_json(replace(recording, cells=(recording.cells[0], other))).splitlines()
-    changed = [old for old, new in zip(before, after, strict=True) if old != new]
-    assert len(changed) == 2
-    assert changed[0].strip() == '"  “two” → 3"' and '"digest"' in changed[1]
 
 
 def test_a_new_recording_replaces_the_figures_of_the_old(recording, file):
