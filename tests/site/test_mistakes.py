@@ -70,6 +70,7 @@ LESSONS = {  # a lesson -> its warnings
     ),
     "07_notebook": (
         lesson(
+            "Seventh",  # by its text the notebook finds its script
             body="""
 # %%
 # -a  an option list
@@ -83,7 +84,7 @@ LESSONS = {  # a lesson -> its warnings
 # .. image:: /lost.png
 
 3
-"""
+""",
         ),
         [
             "notebook: no Markdown form for option_list",
