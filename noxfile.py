@@ -16,12 +16,12 @@ nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = ["docs"]
 
 LOCK = Path("lock.txt")
-# entries that another build of PyTorch replaces or leaves out
+# its entries that another build of PyTorch brings in other versions, or not at all
 PYTORCH = re.compile(r"^(torch|torchvision|triton|nvidia-[\w-]+|cuda-[\w-]+)==.*\n(?: .*\n)*", re.MULTILINE)
 SITE = Path("_build", "html")
 PUBLISHED = Path("_build", "site")
-# Tests and lessons start many interpreters. Without bytecode files, each would compile PyTorch and Sphinx
-# again, which takes longer than everything else.
+# Tests and lessons start many interpreters. Where Python is told to keep no bytecode, each compiles PyTorch
+# and Sphinx again, which takes longer than all else.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 BENCHMARKS = ["counts", "overhead", "peers", "ladder", "time_to_accuracy", "accuracy"]
 BENCHMARKS += ["import_time", "saving", "scaling", "published_scaling"]
@@ -137,7 +137,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def thorough(session: nox.Session) -> None:
-    """Run the rest of the tests: each operator, notebook and page; it takes an hour."""
+    """Run what is left of the tests: each operator, notebook and page; it takes an hour."""
     install(session, "test")
     session.run("pytest", "-n", "2", "-m", "thorough", *session.posargs)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -102,10 +103,15 @@ def test_the_lowest_scores_and_all_errors_are_kept(programs, monkeypatch, tmp_pa
         ("vnu", "import sys; sys.exit('no Java')", "The validator gave no answer:\nno Java"),
     ],
 )
-def test_a_failed_program_gives_no_result(name, code, message, programs, monkeypatch, tmp_path):
+def test_a_program_that_fails_is_no_good_result(name, code, message, programs, monkeypatch, tmp_path):
     install(programs / name, code)
+    before = set(threading.enumerate())
     with pytest.raises(SystemExit, match=message):
         audit(monkeypatch, tmp_path)
+    started = set(threading.enumerate()) - before
+    for thread in started:
+        thread.join(timeout=20)
+    assert not any(thread.is_alive() for thread in started), "the server is left behind"
 
 
 def test_without_a_site_or_programs_it_says_what_to_do(programs, monkeypatch, tmp_path):
