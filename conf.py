@@ -40,14 +40,12 @@ extensions = [
     "_ext.policy",
     "_ext.programs",
     "_ext.publishing",
-    "_ext.quick_start",
     "_ext.recorded.pages",
     "_ext.results",
     "_ext.scripts",
     "_ext.search",
     "_ext.tables",
     "_ext.terms",
-    "_ext.unlinked",
     "_ext.wheel",
 ]
 exclude_patterns = ["_ext"]
@@ -78,8 +76,6 @@ sphinx_gallery_conf = {
 }
 # a change here re-runs the lessons
 gpulesson_packages = ["src"]
-# the facts of the five source texts, S0.1 to S0.7 and so on, which the lessons cover
-gpulesson_facts = {"S0": 7, "S1": 13, "S2": 5, "S3": 9, "S4": 5}
 
 # -- API reference
 autodoc_member_order = "bysource"
@@ -113,8 +109,11 @@ html_baseurl = os.environ.get("GPULESSON_SITE", "")  # of the site, such as http
 # such as https://github.com/OWNER/gpulesson, and the branch there that holds the unpacked course
 gpulesson_repository = os.environ.get("GPULESSON_REPOSITORY", "")
 gpulesson_course_branch = os.environ.get("GPULESSON_COURSE_BRANCH", "")
-ogp_site_name = False  # each page's title ends with it
-ogp_custom_meta_tags = ['<meta name="twitter:card" content="summary_large_image">']
+ogp_social_cards = {
+    "enable": bool(html_baseurl),
+    "image_mini": "_static/favicon.png",
+    "line_color": "#2b4f81",
+}
 
 # -- HTML
 html_theme = "furo"

@@ -37,9 +37,9 @@ def install(session: nox.Session, group: str, *pytorch: str) -> None:
 
 
 def install_group(session: nox.Session, group: str, *pytorch: str) -> None:
-    """Install a dependency group of pyproject.toml, as lock.txt has it: other files are refused.
+    """Install a dependency group of pyproject.toml as lock.txt has it; uv refuses files with other hashes.
 
-    Another build of PyTorch than the lock's comes without hashes: the versions of `pytorch`, or what uv takes
+    Other builds of PyTorch are installed without hashes: the versions in `pytorch`, or those that uv chooses
     for the variable UV_TORCH_BACKEND, such as ``cpu``.
     """
     options, locked = ["--require-hashes"], LOCK.read_text("utf-8")
@@ -67,9 +67,9 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def publish(session: nox.Session) -> None:
-    """Build what a web server shows, into an empty _build/site; GPULESSON_SITE is the site's address."""
+    """Build the site for a web server into an empty _build/site; GPULESSON_SITE is its address."""
     install(session, "docs")
-    unfinished = PUBLISHED.with_suffix(".part")  # nobody publishes what was not built to its end
+    unfinished = PUBLISHED.with_suffix(".part")  # an incomplete build cannot be published
     for folder in (PUBLISHED, unfinished):
         shutil.rmtree(folder, ignore_errors=True)
     build(session, *session.posargs, folder=unfinished)
@@ -94,7 +94,7 @@ def serve(session: nox.Session) -> None:
     install(session, "serve")
     options = [part for folder in ("examples", "src", "benchmarks/results") for part in ("--watch", folder)]
     options += ["--ignore", "docs/lessons", "--ignore", "docs/wheels", "--re-ignore", "__pycache__"]  # made
-    # beside the finished site: the server puts a script into each page, which the policy there does not run
+    # apart from the finished site: the server puts a script into each page, which the policy would block
     options += ["-n", "-c", ".", "-D", "gpulesson_policy=0", *session.posargs]
     session.run("sphinx-autobuild", *options, "docs", "_build/serve")
 
@@ -166,7 +166,7 @@ def libraries(session: nox.Session) -> None:
 
 @nox.session
 def trust(session: nox.Session) -> None:
-    """Test all that is promised, for half an hour, and write docs/trust.json (a look: -- --tries 0.05)."""
+    """Test every promise, for half an hour, and write docs/trust.json (a short run: -- --tries 0.05)."""
     install(session, "test")
     oldest = Path(".nox", "versions-torch-2-9-1", "bin", "python").absolute()
     if not oldest.exists():
@@ -191,7 +191,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def lock(session: nox.Session) -> None:
-    """Write lock.txt anew from pyproject.toml; with newer versions of all else: nox -s lock -- --upgrade."""
+    """Update lock.txt from pyproject.toml; with newer versions of the rest: nox -s lock -- --upgrade."""
     groups = nox.project.load_toml("pyproject.toml")["dependency-groups"]
     options = ["--quiet", "--universal", "--python-version=3.11", "--generate-hashes", "--no-annotate"]
     options += ["--no-emit-index-url", "--no-emit-find-links", "--custom-compile-command=nox -s lock"]
@@ -201,7 +201,7 @@ def lock(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=False)
 def licences(session: nox.Session) -> None:
-    """Write docs/licences.csv: the licences of what the site's build and the lessons install; on Linux."""
+    """Write docs/licences.csv, the licences of everything that the docs group installs; on Linux."""
     install_group(session, "docs")
     windows = str(Path(session.virtualenv.location, "windows"))
     target = ["--target", windows, "--python-platform=windows", "--python-version=3.13"]
@@ -211,7 +211,7 @@ def licences(session: nox.Session) -> None:
 
 @nox.session
 def audit(session: nox.Session) -> None:
-    """Ask PyPI's advisory database for known weaknesses of what lock.txt installs here; needs a network."""
+    """Look up known weaknesses of what lock.txt installs here, in PyPI's database; needs a network."""
     install_group(session, "audit")
     session.run("pip-audit", "--strict", "--disable-pip", "--require-hashes", f"--requirement={LOCK}")
 

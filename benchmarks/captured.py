@@ -3,8 +3,8 @@
     python benchmarks/captured.py [--rounds 9]
 
 The 784-128-64-10 network with fused Adam, on random images that are on the device already. Each round times
-both, in turns and in random order, over steps that are queued together and waited for once; ratios are taken
-within a round. Both must end with the same losses. Where there are no CUDA graphs, both are plain steps.
+both, in random order, over steps that are queued together and waited for once; ratios are taken within a
+round. Both must end with the same losses. Where there are no CUDA graphs, both are plain steps.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def plain(model: torch.nn.Module, optimizer: torch.optim.Optimizer, device: torc
 
 
 def pair(device: torch.device, batch: tuple[Tensor, Tensor], amp: Any) -> dict[str, Step]:
-    """Return both steps, each with a network and an optimizer of its own."""
+    """Return both steps, each with its own network and optimizer."""
     steps: dict[str, Step] = {}
     graphs = {"capturable": True} if device.type == "cuda" else {}
     for name in ("plain", "captured"):

@@ -69,7 +69,7 @@ def count(fn: Callable[[], object]) -> dict[str, float]:
 
 
 def loops(images: Tensor, targets: Tensor) -> dict[str, Callable[[int], Callable[[], object]]]:
-    """Return, by name, what makes a pass of so many steps over images ``[N, 28, 28]``.
+    """Return, by name, functions that make a pass of a given number of steps over images ``[N, 28, 28]``.
 
     The first one reads its pictures from the files of the data set.
     """
@@ -79,7 +79,7 @@ def loops(images: Tensor, targets: Tensor) -> dict[str, Callable[[int], Callable
             model = network()
             optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, **adam)
             run = lambda: train(model, batches(steps * 64), optimizer, torch.device("cpu"))  # noqa: E731
-            run()  # from now on the optimizer has its state
+            run()  # gives the optimizer its state
             return run
 
         return of

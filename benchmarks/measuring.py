@@ -55,7 +55,7 @@ COMPARE = {"<=": float.__le__, ">=": float.__ge__, ">": float.__gt__}
 
 @dataclass
 class Result:
-    """One benchmark's outcome, as it is printed and as it is written to ``results/<name>.json``.
+    """The outcome of one benchmark, which is printed and written to ``results/<name>.json``.
 
     Attributes
     ----------
@@ -164,7 +164,7 @@ def about(device: torch.device | None = None, *libraries: str, **more: Any) -> d
 
 
 def options(doc: str | None, name: str, **numbers: int) -> argparse.Namespace:
-    """Read the command line: ``--json``, ``--no-json``, ``--device``, and numbers with their defaults."""
+    """Read the command line: ``--json``, ``--no-json``, ``--device``, and integers with their defaults."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--json", type=Path, default=RESULTS / f"{name}.json", help="where to write the figures"

@@ -170,7 +170,7 @@ PEERS: dict[str, tuple[Make, str]] = {  # and the package that it comes in
 def compare(make: Make, feed: Callable[[], Feed], device: torch.device, pairs: int) -> list[float]:
     """Return the ratios of a peer's time to that of `fit`; refuse one that did other work.
 
-    In some rounds, each with networks of its own, and in turn with `fit` first or second: where a network's
+    In some rounds, each with its own networks, and in turn with `fit` first or second: where a network's
     memory lies makes a difference, and which of the two was there first.
     """
     found: list[float] = []

@@ -19,7 +19,7 @@ loss_fn = nn.CrossEntropyLoss()
 def naive_loader(batch_size: int = 64, workers: int = 0) -> DataLoader:
     """Return what most tutorials have: a picture is opened, and made a tensor, sample by sample.
 
-    Shuffled like `Batches` with a generator of its own: give both the same seed for the same order.
+    Shuffled like `Batches` with its own generator: give both the same seed for the same order.
     """
     samples = FashionMNIST(data_folder(), train=True, transform=ToTensor())
     return loader(samples, batch_size, workers)

@@ -52,7 +52,7 @@ def seconds(row: dict[str, str], gpus: str, rate: str) -> float:
 
 
 def network(text: str) -> Link:
-    """Return a network of the table, or one that carries so many 10⁹ bytes a second out of a node."""
+    """Return a network of the table, or one with this bandwidth out of a node, in 10⁹ bytes a second."""
     if not text or text[0].isalpha():
         return links.network(text or links.NETWORK)
     quickest = links.network(links.NETWORK)

@@ -3,15 +3,15 @@
     python benchmarks/scaling.py [--rounds 5] [--steps 4]
 
 In the same processes, one thread each: the time of an all-reduce, of a few bytes (latency) and of a bucket
-(bandwidth); forward, backward and optimizer of a model of its own in each process, without communication;
+(bandwidth); forward, backward and optimizer of a separate model in each process, without communication;
 then steps with DDP. The last two take turns, A B B A. From the first two
 :func:`gpulesson_tools.planning.speed.several_gpus.overlapped` works out the step: a floor, in which
 communication hides behind the backward pass. On a CPU it cannot hide for free, as it needs a core,
 too: beside the floor stands the sum of both, in which nothing is hidden.
 
 Two networks: convolutions with few parameters, and wide linear layers with many. The batch of each process
-stays the same, so that a step would take equally long if communication cost nothing, and each process had a
-core of its own. The control is the processor time of the steps without communication: where the processes
+stays the same, so that a step would take equally long if communication cost nothing and each process had its
+own core. The control is the processor time of the steps without communication: where the processes
 had less than 95 % of the cores that they could use, other programs ran, and the result is inconclusive.
 """
 
@@ -117,7 +117,7 @@ def all_reduce_seconds(nbytes: int, repeats: int) -> float:
 
 
 def process(rank: int, processes: int, folder: str, rounds: int, steps: int) -> None:
-    """Measure in one of several processes; the first writes down what all have found."""
+    """Measure in one of several processes; the first writes down the results of all."""
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
@@ -146,7 +146,7 @@ def process(rank: int, processes: int, folder: str, rounds: int, steps: int) -> 
 
 
 def measured(processes: int, rounds: int, steps: int) -> dict[str, Any]:
-    """Start so many processes, and return what they found."""
+    """Start the processes, and return their measurements."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = (processes, folder, rounds, steps)
         mp.spawn(process, arguments, nprocs=processes, daemon=True)  # type: ignore[no-untyped-call]

@@ -1,6 +1,6 @@
 """Loops that take turns, so that both meet the same noise: twenty steps of one, forty of the other, twenty.
 
-Each loop runs in a thread of its own, over batches that come only in its turns. So a turn is timed from
+Each loop runs in its own thread, over batches that come only in its turns. So a turn is timed from
 batch to batch, with all that the loop does in between, whatever library the loop is part of. On a CPU the
 clock is that of the thread, which other programs do not move; so torch has to use one thread.
 """
@@ -86,7 +86,7 @@ def passes(batches: Feed) -> Iterator[Batch]:
 
 
 class Order:
-    """Whose turn it is. If a loop fails, all are let go."""
+    """Decides whose turn it is. If a loop fails, all others end."""
 
     def __init__(self) -> None:
         self.turns: list[Turns] = []

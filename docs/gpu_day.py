@@ -1,18 +1,19 @@
 """Everything that only a real GPU can tell, in one command, for a machine that is there for an hour.
 
-    python docs/gpu_day.py --minutes 25               tests, comparison, recordings, benchmarks
-    python docs/gpu_day.py --collect gpu_day.tar.gz   at home: put what came back into its places
+    python docs/gpu_day.py --minutes 25         tests, comparison, recordings, benchmarks
+    python docs/gpu_day.py --collect FOLDER     at home: put the results into their places
 
-It needs what the lessons need, and pytest. Parts run in the order of their worth, each in a process group of
-its own, which is ended with all that it has started when its time is over. Every result is a file as soon as
-it is there, below ``--out``; ``state.json`` there knows what was done, so the same command again goes on:
-first with parts that have not run, then with those that were stopped. Other code, or another machine, needs
-another folder. docs/handbook.rst, "A day with a GPU", says more.
+It needs what the lessons need, and pytest. The most valuable parts run first, each in its own process group
+and within a time limit. Every result is a file below ``--out`` as soon as it is there; ``state.json`` there
+says how each part ended, so the same command again continues: first with parts that have not run, then with
+those that were stopped. After a change to the code, or on another machine, use another folder.
+docs/handbook.rst, "A day with a GPU", says more.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -21,23 +22,26 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from _ext.recorded.files import SIMULATED, RecordingError, load
-from parts import GRACE, ROOT, Day, Part, Refused, search_path
 
-LAST = 2 * GRACE  # seconds kept for a part that does not end by itself, and for the summary
+ROOT = Path(__file__).resolve().parents[1]
+GRACE = 5  # seconds that a part has to end after SIGINT
+LAST = 2 * GRACE  # seconds kept for a part that does not end by itself
+FINISHED = ("done", "failed")  # states of parts that do not run again
+SAME = ("gpu", "torch", "code", "rehearsal")  # facts that all results in a folder share
 ENVIRONMENT = {
     "GPULESSON_DEVICE": "cuda",
     "MPLBACKEND": "Agg",
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # a machine may have plugins that are broken there
+    "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")])),
+    "PYTHONUNBUFFERED": "1",
 }
-HIDDEN = {"CUDA_VISIBLE_DEVICES": ""}  # of a real GPU in a rehearsal
 CODE = ("src/**/*.py", "tests/**/*.py", "examples/**/*.py", "benchmarks/*.py", "docs/_ext/**/*.py")
 FACTS = """
 import json, sys, torch
@@ -50,21 +54,33 @@ print(json.dumps({"gpu": gpu, "torch": torch.__version__, "python": sys.version.
 """
 
 
+class Refused(Exception):
+    """The request cannot be met; the text says why."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One program: its name, its script with arguments, the seconds that it needs, the file of its result."""
+
+    name: str
+    command: Sequence[str]
+    seconds: float
+    result: str
+
+
 # -- the parts
 
 
 def all_parts(out: Path, rehearse: bool) -> list[Part]:
-    """Return the parts in the order of their worth; a rehearsal measures few rounds."""
-    return [
-        *tests(out),
-        comparison(out, rehearse),
-        *recordings(out, rehearse),
-        *benchmarks(out, rehearse),
-    ]
+    """Return the parts, the most valuable first; a rehearsal measures few rounds."""
+    flags = ["--rehearse"] if rehearse else []
+    words = ["tests/practice_gpu/word_for_word.py", str(out / "words"), *flags]
+    comparison = Part("word_for_word", words, 240, "words/word_for_word.txt")
+    return [*tests(out), comparison, *recordings(out, flags), *benchmarks(out, rehearse)]
 
 
 def tests(out: Path) -> Iterator[Part]:
-    """Yield the tests marked ``gpu``, file by file: what spoils a process spoils one file's."""
+    """Yield the files with tests marked ``gpu``: a test that breaks its process harms one file's only."""
     found = importlib.util.find_spec("pytest")
     if found is None or found.origin is None:
         raise Refused("pytest is missing: install it, the tests need it")
@@ -79,27 +95,15 @@ def tests(out: Path) -> Iterator[Part]:
             yield Part(file.stem, [pytest, *own, f"--junitxml={out / result}", name], 40, result)
 
 
-def comparison(out: Path, rehearse: bool) -> Part:
-    """Return the table of what a GPU and the practice GPU say to the same programs."""
-    flags = ["--rehearse"] if rehearse else []
-    return Part(
-        "word_for_word",
-        ["tests/practice_gpu/word_for_word.py", str(out / "words"), *flags],
-        240,
-        "words/word_for_word.txt",
-    )
-
-
-def recordings(out: Path, rehearse: bool) -> Iterator[Part]:
+def recordings(out: Path, flags: list[str]) -> Iterator[Part]:
     """Yield the lessons, to be recorded."""
-    flags = ["--rehearse"] if rehearse else []
     for lesson in sorted((ROOT / "examples").glob("[0-9][0-9]_*.py")):
         command = ["docs/record.py", *flags, "--into", str(out / "recordings"), lesson.stem]
         yield Part(lesson.stem, command, 45, f"recordings/{lesson.stem}.json")
 
 
 def benchmarks(out: Path, rehearse: bool) -> Iterator[Part]:
-    """Yield the programs that measure, and know a GPU, with fewer rounds where those take long."""
+    """Yield the benchmarks that can use a GPU; those that take long run fewer rounds than on a CPU."""
     for name, seconds, rounds, few in (
         ("captured", 60, "--rounds 9", "--rounds 2"),
         ("plan_on_gpu", 90, "", "--batch 2 --steps 1"),
@@ -113,7 +117,7 @@ def benchmarks(out: Path, rehearse: bool) -> Iterator[Part]:
 
 
 def missing() -> Iterator[str]:
-    """Tell what is not on this machine, and who will fail without it."""
+    """Say what this machine lacks, and what will fail without it."""
     wanted = ("torchvision", "matplotlib", "sklearn", "scipy", "tqdm", "requests", "pooch", "platformdirs")
     if absent := [name for name in wanted if importlib.util.find_spec(name) is None]:
         yield f"not installed; without a network they can come along as wheels: {' '.join(absent)}"
@@ -124,8 +128,8 @@ def missing() -> Iterator[str]:
 
 
 def facts_of(rehearse: bool) -> dict[str, Any]:
-    """Describe the machine and the code; a machine without a GPU is refused, unless it is a rehearsal."""
-    environment = {**os.environ, "PYTHONPATH": search_path(), **(HIDDEN if rehearse else {})}
+    """Describe the machine and the code; refuse a machine without a GPU, unless it is a rehearsal."""
+    environment = {**os.environ, **ENVIRONMENT, **hidden(rehearse)}
     command = [sys.executable, "-c", FACTS, *(["rehearse"] if rehearse else [])]
     asked = subprocess.run(command, env=environment, capture_output=True, text=True)
     facts = json.loads(asked.stdout) if asked.returncode == 0 else {"gpu": ""}
@@ -135,46 +139,140 @@ def facts_of(rehearse: bool) -> dict[str, Any]:
     code = hashlib.sha256()
     for file in sorted(path for pattern in CODE for path in ROOT.glob(pattern)):
         code.update(file.relative_to(ROOT).as_posix().encode() + b"\0" + file.read_bytes())
-    return {**facts, "code": code.hexdigest()[:12], "commit": commit(), "rehearsal": rehearse}
+    return {**facts, "code": code.hexdigest()[:12], "rehearsal": rehearse}
 
 
-def commit() -> str:
-    """Return the commit that is checked out; empty where that cannot be known."""
-    git = shutil.which("git")
-    command = [git or "", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True).stdout.strip() if git else ""
+def hidden(rehearse: bool) -> dict[str, str]:
+    """Return the variables that hide a real GPU in a rehearsal."""
+    return {"CUDA_VISIBLE_DEVICES": ""} if rehearse else {}
 
 
-# -- what came back
+# -- running them
+
+
+class Day:
+    """How each part ended so far, below the folder `out`: on one machine, with one version of the code."""
+
+    def __init__(self, out: Path, facts: dict[str, Any]) -> None:
+        self.out, self.facts, self.state = out, facts, out / "state.json"
+        self.done: dict[str, dict[str, Any]] = {}
+        if self.state.is_file():
+            before = json.loads(self.state.read_text(encoding="utf-8"))
+            if other := [
+                f"{key} {before[key]}, not {facts[key]}" for key in SAME if before[key] != facts[key]
+            ]:
+                raise Refused(f"{out} holds results of {', '.join(other)}; take another --out, or remove it")
+            self.done = before["parts"]
+
+    def state_of(self, name: str) -> str:
+        """Return how a part ended; empty if it has not run."""
+        return str(self.done.get(name, {"state": ""})["state"])
+
+    def note(self, part: Part, state: str, seconds: float = 0.0) -> None:
+        """Write down how a part ended; the file is whole at every moment."""
+        log = self.out / "logs" / f"{part.name}.log"
+        self.done[part.name] = {"state": state, "seconds": round(seconds, 1), "says": last_line(log)}
+        whole = json.dumps({**self.facts, "parts": self.done}, indent=1, ensure_ascii=False)
+        unfinished = self.state.with_suffix(".part")
+        unfinished.write_text(whole + "\n", encoding="utf-8")
+        unfinished.replace(self.state)
+
+    def run(self, parts: Sequence[Part], end: float) -> None:
+        """Run what is left to do until `end`, on the clock of `time.monotonic`."""
+        todo = [part for part in parts if self.state_of(part.name) not in FINISHED]
+        todo.sort(key=lambda part: bool(self.state_of(part.name)))  # those that were stopped come last
+        started = 0
+        for place, part in enumerate(todo):
+            left = end - time.monotonic()
+            if left < 1 or (started and left < part.seconds):  # another run has more time for it
+                continue
+            started += 1
+            due = sum(other.seconds for other in todo[place:])
+            limit = min(left, max(4 * part.seconds, left * part.seconds / due))
+            print(f"{part.name}: at most {limit:.0f} s …", flush=True)
+            begin, state = time.monotonic(), "stopped"
+            try:
+                state = self.run_part(part, limit)
+            finally:  # also after Ctrl-C
+                self.note(part, state, time.monotonic() - begin)
+            print(f"{part.name}: {state}: {self.done[part.name]['says']}", flush=True)
+
+    def run_part(self, part: Part, limit: float) -> str:
+        """Run one part, end it with its process group, and return its state."""
+        log = self.out / "logs" / f"{part.name}.log"
+        for file in (log, self.out / part.result):
+            file.parent.mkdir(parents=True, exist_ok=True)
+        self.note(part, "stopped")  # in case this program is killed
+        command = [sys.executable, *part.command]
+        if self.facts["rehearsal"]:
+            command[1:1] = ["-m", "gpulesson", "practice"]
+        environment = {**os.environ, **ENVIRONMENT, **hidden(self.facts["rehearsal"])}
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                preexec_fn=lead_a_group,
+            )
+            try:
+                status = process.wait(limit)
+            except subprocess.TimeoutExpired:
+                return "stopped"
+            finally:
+                stop(process)
+            if status < 0:  # it could not say so itself
+                output.write(f"ended by signal {-status}\n".encode())
+            return "failed" if status else "done"
+
+
+def lead_a_group() -> None:
+    """Start a process group, and let SIGINT end it even in the background of a shell."""
+    os.setpgrp()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a part: first by SIGINT, so that it writes down what it has; then its whole process group."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.is_file() else []
+    return next((line.strip("= ")[:110] for line in reversed(lines) if line.strip()), "")
+
+
+# -- results that came back
 
 
 def collect(source: Path, home: Path = ROOT) -> list[str]:
-    """Copy recordings and figures of a finished day into the project; return what was copied.
+    """Copy recordings and figures of a finished day into the project; return the names of the copies.
 
     Raises
     ------
     Refused
         It was a rehearsal, or there is nothing.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        if source.is_file():
-            with tarfile.open(source) as archive:
-                archive.extractall(folder, filter="data")
-            source = Path(folder, "gpu_day")
-        if not (source / "state.json").is_file():
-            raise Refused(f"{source} holds no state.json: it is not what this program wrote")
-        facts = json.loads((source / "state.json").read_text(encoding="utf-8"))
-        if facts["rehearsal"] or SIMULATED in facts["gpu"].lower():
-            raise Refused(
-                "that was a rehearsal on the practice GPU: it says nothing of a real one, none was taken"
-            )
-        return [*collected_recordings(source, home), *collected_figures(source, home)]
+    if not (source / "state.json").is_file():
+        raise Refused(f"{source} holds no state.json: it is not a folder that this program wrote")
+    facts = json.loads((source / "state.json").read_text(encoding="utf-8"))
+    if facts["rehearsal"] or SIMULATED in facts["gpu"].lower():
+        raise Refused("that was a rehearsal on the practice GPU, not a real one: nothing was copied")
+    return [*collected_recordings(source, home), *collected_figures(source, home)]
 
 
 def collected_recordings(source: Path, home: Path) -> Iterator[str]:
     folder = home / "docs" / "recordings"
     for file in sorted(source.glob("recordings/*.json")):
-        load(file)  # refuses what is damaged or simulated
+        load(file)  # refuses a damaged or simulated one
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(folder / file.stem, ignore_errors=True)
         if (pictures := file.with_suffix("")).is_dir():
@@ -184,12 +282,12 @@ def collected_recordings(source: Path, home: Path) -> Iterator[str]:
 
 
 def collected_figures(source: Path, home: Path) -> Iterator[str]:
-    """Copy the figures, and the table of words, to a folder of their own: those beside it are a CPU's."""
+    """Copy the figures, and the table of words, to a separate folder: those beside it are a CPU's."""
     folder = home / "benchmarks" / "results" / "gpu"
     for file in sorted([*source.glob("benchmarks/*.json"), *source.glob("words/*.json")]):
         device = json.loads(file.read_text(encoding="utf-8"))["about"]["device"]
         if SIMULATED in device.lower() or ("cuda" not in device and file.parent.name == "benchmarks"):
-            raise Refused(f"{file.name} is of {device}, and no GPU's: it was not taken")
+            raise Refused(f"{file.name} was measured on {device}, not on a GPU: it was not copied")
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, folder)
         yield f"benchmarks/results/gpu/{file.name}"
@@ -207,41 +305,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--minutes", type=float, default=25.0, help="the program ends within them; default: 25"
     )
     parser.add_argument("--out", type=Path, default=ROOT / "_build" / "gpu_day", help="folder of the results")
-    parser.add_argument(
-        "--pack", type=Path, help="keep all results in this .tar.gz as well, after every part"
-    )
-    parser.add_argument("--only", nargs="+", default=[""], help="parts whose names begin so")
-    parser.add_argument("--again", action="store_true", help="run parts that were run already, too")
+    parser.add_argument("--only", nargs="+", default=[""], help="parts whose names begin with one of these")
+    parser.add_argument("--again", action="store_true", help="also run parts that have run before")
     parser.add_argument(
         "--rehearse", action="store_true", help="on the practice GPU; nothing can be collected"
     )
-    parser.add_argument("--collect", type=Path, help="only copy the results of this folder or .tar.gz here")
+    parser.add_argument("--collect", type=Path, help="only copy the results in this folder into the project")
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a machine that is taken away asks like this
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # sent where a machine is taken away
     try:
         if options.collect:
             print("\n".join(collect(options.collect)) or "there was nothing to collect")
             return 0
         out = options.out.absolute()
-        environment = {**ENVIRONMENT, **(HIDDEN if options.rehearse else {})}
-        day = Day(out, facts_of(options.rehearse), options.pack, environment)
-        every = all_parts(out, options.rehearse)
+        day = Day(out, facts_of(options.rehearse))
+        parts = [p for p in all_parts(out, options.rehearse) if p.name.startswith(tuple(options.only))]
     except (Refused, RecordingError) as error:
         print(error, file=sys.stderr)
         return 1
-    parts = [part for part in every if part.name.startswith(tuple(options.only))]
     if options.again:
         for part in parts:
             day.done.pop(part.name, None)
     print(", ".join(f"{key} {value}" for key, value in day.facts.items()), *missing(), sep="\n", flush=True)
-    status = 0
     try:
         day.run(parts, start + 60 * options.minutes - LAST)
     except KeyboardInterrupt:
-        print("stopped; the same command goes on")
-        status = 130
-    print("", *day.summary(every), sep="\n")
-    return status
+        print("stopped; the same command continues")
+        return 130
+    left = [part.name for part in parts if day.state_of(part.name) not in FINISHED]
+    print(f"left to do: {', '.join(left)}" if left else "all parts have run", f"results: {out}", sep="\n")
+    return 0
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ NAMES = {
     "3-clause BSD": "BSD-3-Clause",
     "Apache 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
-    "BSD License": "BSD",  # which of its versions is not said
+    "BSD License": "BSD",  # of an unstated version
     "GNU General Public License (GPL)": "GPL",
     "MIT License": "MIT",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
@@ -27,7 +27,7 @@ NAMES = {
     "Public Domain": "public domain",
     "Python Software Foundation License": "PSF-2.0",
 }
-# states nothing, brings NVIDIA's libraries and has no files of its own
+# states nothing, and only depends on NVIDIA's libraries
 SILENT = {"cuda-toolkit": "LicenseRef-NVIDIA-Proprietary"}
 
 

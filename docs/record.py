@@ -1,9 +1,9 @@
-"""Record what the lessons print on this machine's GPU, for the site to show.
+"""Record the output of the lessons on this machine's GPU, for the site.
 
 python docs/record.py [lesson ...]
 
-Writes docs/recordings/NN_name.json, and the figures into docs/recordings/NN_name/; docs/measured.rst says
-how to go on. It needs what the lessons need.
+Writes docs/recordings/NN_name.json, and the figures into docs/recordings/NN_name/; docs/measured.rst has the
+next steps. It needs what the lessons need.
 """
 
 from __future__ import annotations
@@ -38,13 +38,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("lessons", nargs="*", help="such as 05, or 05_fashion_mnist; all if none is named")
     parser.add_argument("--into", type=Path, default=ROOT / "docs" / "recordings", help="another folder")
-    parser.add_argument("--rehearse", action="store_true", help="on a practice GPU, too; no site shows that")
+    parser.add_argument(
+        "--rehearse", action="store_true", help="on a practice GPU, too; no site shows the result"
+    )
     options = parser.parse_args(arguments)
     os.environ["GPULESSON_DEVICE"] = "cuda"
     fix_data_folder()
     try:
         scripts, run = chosen(options.lessons), present_gpu(options.rehearse)
-        if len(scripts) > 1:  # each in a process of its own, which a lesson may spoil for good on CUDA
+        if (
+            len(scripts) > 1
+        ):  # each in a separate process, because an error of CUDA's ends a process's use of it
             flags = [text for text in arguments or sys.argv[1:] if text not in options.lessons]
             commands = [[sys.executable, __file__, *flags, script.stem] for script in scripts]
             return max(abs(subprocess.run(command).returncode) for command in commands)

@@ -28,9 +28,23 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # What takes longest comes first, so that no worker is left alone with it at the end; what else needs the site
 # comes when it is built, for else a worker would wait.
 TOGETHER = dict.fromkeys(("test_downloads", "test_course"), "the course")
-WITH_THE_SITE = ("test_browser", "test_publishing", "test_site", "test_keyboard", "test_print")
-WITH_THE_SITE += ("test_course_pdf", "test_lesson_outputs")
-MEANWHILE = ("test_errors_page", "test_contracts", "test_recordings", "test_autosave")
+WITH_THE_SITE = (
+    "test_browser",
+    "test_errors_page",
+    "test_publishing",
+    "test_site",
+    "test_keyboard",
+    "test_print",
+)
+WITH_THE_SITE += (
+    "test_course_pdf",
+    "test_lesson_outputs",
+    "test_progress_script",
+    "test_results",
+    "test_figures",
+)
+WITH_THE_SITE += ("test_policy",)
+MEANWHILE = ("test_contracts", "test_recordings", "test_autosave")
 MEANWHILE += ("test_process_groups", "test_attempts", "test_styles", "test_freshness", "test_commands")
 MEANWHILE += ("test_distributed_scripts", "test_oracle", "test_interface")
 LONGEST = (*TOGETHER, *MEANWHILE, *WITH_THE_SITE)

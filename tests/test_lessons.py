@@ -168,31 +168,26 @@ def numpy_accuracy(weights: dict[str, torch.Tensor], raw: Path) -> tuple[int, in
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot ask a program to end")
-def test_the_script_of_lesson_6_ends_with_the_same_weights_after_a_signal(tmp_path):
-    script = shutil.copy(ROOT / "examples/scripts/save_and_resume.py", tmp_path)
-
-    def start(folder: str) -> subprocess.Popen[str]:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, script, folder]
-        return subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
-
-    with start("stopped") as run:
-        first = run.stdout.readline()
-        run.send_signal(signal.SIGTERM)
-        before = [first, *run.stdout]
-    assert run.returncode == 75 and len(before) < 10
-    saved = torch.load(tmp_path / "stopped/checkpoint.pt", weights_only=True)
-    assert saved["epoch"] == len(before)
-    with start("stopped") as run:
-        after = list(run.stdout)
-    with start("whole") as whole:
-        lines = list(whole.stdout)
-    assert run.returncode == whole.returncode == 0
-    assert before + after == lines and lines[-1].startswith("Epoch [10/10], last loss ")
-    one, other = (
-        torch.load(tmp_path / name / "weights.pt", weights_only=True) for name in ("stopped", "whole")
-    )
-    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+def test_the_script_of_lesson_6_ends_with_the_same_weights_after_a_signal(warm, tmp_path):
+    script = ROOT / "examples/scripts/save_and_resume.py"
+    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
+    for folder in (stopped, whole):
+        folder.mkdir()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, script]
+    with subprocess.Popen(command, cwd=stopped, env=environment, stdout=subprocess.PIPE, text=True) as first:
+        line = first.stdout.readline()
+        first.send_signal(signal.SIGTERM)
+        before = line + first.stdout.read()
+    assert first.returncode == 75 and before.count("\n") < 10
+    saved = torch.load(stopped / "run/checkpoint.pt", weights_only=True)
+    assert saved["epoch"] == before.count("\n")
+    second, other = (run_script(warm, script, folder) for folder in (stopped, whole))
+    assert second.returncode == other.returncode == 0
+    assert before + second.stdout == other.stdout
+    assert other.stdout.splitlines()[-1].startswith("Epoch [10/10], last loss ")
+    one, two = (torch.load(folder / "run/weights.pt", weights_only=True) for folder in (stopped, whole))
+    assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
 class Noise(torch.utils.data.Dataset):

@@ -20,11 +20,11 @@ from sphinx.writers.html5 import HTML5Translator
 
 from .policy import with_policy
 
-TAGS = "sg-tags.js"  # for tags on lessons; we have none
-EXTENSIONS = "furo-extensions.css"  # the theme's, for what we have none of: cards, tabs, advertisements
-# Sphinx's tools, of which "/" is a short cut that nobody can turn off, and marks on the words of a search
+TAGS = "sg-tags.js"  # for tags on lessons, which we do not use
+EXTENSIONS = "furo-extensions.css"  # the theme's, for cards, tabs and advertisements, which we do not use
+# Sphinx's tools, in which "/" is a shortcut that nobody can turn off, and its highlighting of search words
 UNUSED = (TAGS, "doctools.js", "documentation_options.js", "sphinx_highlight.js")
-# instead of the theme's most detailed icons: light or dark as the system is, and the contents
+# replace the theme's most detailed icons: light or dark as the system is, and the contents
 HALF = (
     '<circle cx="12" cy="12" fill="none" r="8" stroke="currentColor"/>'
     '<path d="M12 4a8 8 0 0 1 0 16z" fill="currentColor"/>'
@@ -37,7 +37,7 @@ BETWEEN = re.compile(r"(?<=[_.:/])(?=\w)|(?<=[a-z])(?=[A-Z])")  # two words of a
 TAG_OR_BETWEEN = re.compile(f"<[^>]*>|{BETWEEN.pattern}")
 MODULES = ("module-", "gpulesson-")  # how the address of a module's section begins
 PLACES = {nodes.title, nodes.tbody, addnodes.compact_paragraph}  # the last: a page's contents
-BREAK = "<wbr>"  # a browser may go on in the next line here
+BREAK = "<wbr>"  # a browser may break the line here
 GALLERY_TITLE = re.compile(r' tooltip="[^"]*"|<div class="sphx-glr-thumbnail-title">.*?</div>', re.DOTALL)
 
 
@@ -61,14 +61,14 @@ class Translator(HTML5Translator):
         written = "".join(self.body[start:])
         if is_name(node):
             written = let_break(written)
-        if isinstance(node.parent, nodes.literal):  # a browser would break an option behind its hyphens
+        if isinstance(node.parent, nodes.literal):  # a browser would break an option after its hyphens
             written = written.replace('<span class="pre">-', '<span class="joined">-')
         self.body[start:] = [written]
 
     def visit_desc_parameterlist(self, node: Any) -> None:
         start = len(self.body)
         super().visit_desc_parameterlist(node)
-        self.body.insert(start + 1, BREAK)  # behind the bracket
+        self.body.insert(start + 1, BREAK)  # after the bracket
 
     def visit_literal_block(self, node: Any) -> None:
         try:
@@ -79,7 +79,7 @@ class Translator(HTML5Translator):
             raise
 
     def visit_container(self, node: Any) -> None:
-        if "sphx-glr-footer" in node["classes"]:  # the downloads, which stand at the top
+        if "sphx-glr-footer" in node["classes"]:  # the downloads, which are at the top
             raise nodes.SkipNode
         super().visit_container(node)
 
@@ -90,7 +90,7 @@ class Translator(HTML5Translator):
 
 
 def is_name(text: nodes.Text) -> bool:
-    """Tell names of code, which have no spaces: in titles and tables, and where the package is described."""
+    """Return whether a text is a name in code that may break: in titles, tables and the reference."""
     if not BETWEEN.search(text):
         return False
     above = [text.parent]
@@ -106,7 +106,7 @@ def is_name(text: nodes.Text) -> bool:
 
 
 def let_break(html: str) -> str:
-    """Let a long name go on in the next line between two of its words, before it breaks anywhere.
+    """Allow line breaks between the words of a long name, so that it breaks nowhere else.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def let_break(html: str) -> str:
 
 
 def keep_columns(html: str) -> str:
-    r"""Mark the lines of an output that are rows of a table: they move sideways where all others wrap.
+    r"""Mark the lines of an output that are rows of a table: they scroll sideways where other lines wrap.
 
     Examples
     --------
@@ -140,9 +140,9 @@ def keep_columns(html: str) -> str:
 
 
 def rows(lines: list[str]) -> list[bool]:
-    """Tell which lines are rows: others have a gap that begins or ends where theirs does, or end with them.
+    """Return which lines are rows: their gaps begin or end where those of other lines do, or they end there.
 
-    Of three lines one such place is enough; two lines need three of them.
+    Three lines need one such place in common, two lines need three.
     """
     places = [
         {found.start() for found in GAP.finditer(line)}
@@ -159,7 +159,7 @@ def rows(lines: list[str]) -> list[bool]:
 
 
 def tidy(app: Sphinx, document: nodes.document) -> None:
-    """Remove of sphinx-gallery what is empty, hidden or elsewhere; take lists out of paragraphs."""
+    """Remove what sphinx-gallery leaves empty, hides or repeats; take lists out of paragraphs."""
     for note in list(document.findall(nodes.note)):
         if "sphx-glr-download-link-note" in note["classes"]:
             note.parent.remove(note)

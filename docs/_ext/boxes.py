@@ -1,9 +1,9 @@
 """The boxes of a lesson, with its questions and exercises, what is folded, and the marks of covered facts.
 
-Every box is a docutils admonition with a class of its own, so that the theme styles it and the notebook
-recognises it. What a reader unfolds is a `fold`: an answer, a solution, a cell that asks for it; Sphinx makes
-a `<details>` of it. Starters,
-solutions and whole scripts are files, to be downloaded and tested.
+Every box is a docutils admonition with its own class, by which the theme styles it and the notebook
+recognises it. What a reader unfolds is a `fold`: an answer, a solution, a cell that begins with `# fold:`;
+Sphinx makes a `<details>` of it. Starters, solutions and whole scripts are files, which can be downloaded and
+tested.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ LABELS = {
     "keypoints": "Key points",
 }
 DIFFICULTIES = ("easy", "medium", "hard")
-VERDICTS = {"Yes": "right", "No": "wrong"}  # how the comment on an answer begins -> the class of its fold
+VERDICTS = {"Yes": "right", "No": "wrong"}  # first word of the comment on an answer -> class of its fold
 
 
 class summary(nodes.Part, nodes.TextElement):
-    """The line of a fold that stays visible. No title: a search is not to take it for a heading."""
+    """The line of a fold that stays visible. It is not a title, which a search would take for a heading."""
 
 
 def visit_summary(translator: Any, node: summary) -> None:
@@ -51,13 +51,13 @@ def depart_summary(translator: Any, node: summary) -> None:
 
 
 def fold(line: str | Sequence[nodes.Node], *content: nodes.Node, kind: str) -> nodes.admonition:
-    """Make what the reader unfolds; the line stays visible."""
+    """Make a fold, of which one line stays visible."""
     head = summary("", "", *([nodes.Text(line)] if isinstance(line, str) else line))
     return nodes.admonition("", head, *content, classes=["fold", *kind.split()], collapsible="closed")
 
 
 class FoldCells(SphinxTransform):
-    """Fold the cells that ask for it; their line `# fold: …` becomes the visible one."""
+    """Fold the cells that begin with `# fold: …`; that text becomes the visible line."""
 
     default_priority = 400
 
@@ -138,7 +138,7 @@ class question(nodes.admonition):
 
 
 class Question(Box):
-    """A question; each answer folds away what there is to know about it."""
+    """A question; each answer has its explanation in a fold."""
 
     required_arguments = 1
     final_argument_whitespace = True
@@ -169,7 +169,7 @@ class FileBox(Box):
     """A box that shows a file of examples/exercises, examples/solutions or examples/scripts."""
 
     def source(self, folder: str, name: str) -> list[nodes.Node]:
-        """Show a file of that folder, and on the page offer it as a download."""
+        """Show a file of that folder, with a link to download it from the page."""
         examples = os.path.relpath(examples_dir(self.env.app) / folder, self.env.srcdir)
         files = {name: f"/{examples}/{name}"}
         notebook = gallery_dir(self.env.app) / folder / f"{Path(name).stem}.ipynb"
@@ -208,7 +208,7 @@ class Exercise(FileBox):
 
 
 class Solution(FileBox):
-    """The folded answer: the code of a file, and what there is to say about it."""
+    """The folded solution: the code of a file, and an explanation."""
 
     option_spec: ClassVar[Any] = {"file": directives.unchanged_required}
 
@@ -219,9 +219,9 @@ class Solution(FileBox):
 
 
 class Script(FileBox):
-    """A whole script, folded; with `changed-from`, and in view, what differs from another script.
+    """A whole script, folded; with `changed-from`, its differences from another script, not folded.
 
-    With `in-full`, all of the two scripts is in view, as one difference.
+    With `in-full`, the difference shows all lines of the two scripts.
     """
 
     required_arguments = 1
@@ -234,12 +234,12 @@ class Script(FileBox):
         if not before:
             return [whole]
         changed: list[nodes.Element] = [*self.changes(before, name), whole]
-        for node in changed:  # the page of the other script is what a search for their code is to find
+        for node in changed:  # a search for their code should find the page of the other script
             node["classes"].append("no-search")
         return [*changed]
 
     def changes(self, before: str, name: str) -> list[nodes.Element]:
-        """Show the lines that are new or gone, each group with the line before and behind it."""
+        """Show the lines that were added or removed, each group with one line around it."""
         folder = examples_dir(self.env.app) / "scripts"
         texts = []
         for path in (folder / before, folder / name):
@@ -256,7 +256,7 @@ class Script(FileBox):
 
 
 class Fold(Box):
-    """What a reader may want to know beside the text; without a title, advice for those who teach."""
+    """Folded details; without a title, advice for instructors."""
 
     optional_arguments = 1
     final_argument_whitespace = True
@@ -267,7 +267,7 @@ class Fold(Box):
 
 
 class covers(nodes.General, nodes.Element):
-    """Invisible anchors of the facts that the next lines show; `facts` are their ids."""
+    """Invisible anchors of the facts that the next cells show; `facts` are their ids."""
 
 
 def anchor(fact: str) -> str:
@@ -282,7 +282,7 @@ def visit_covers(translator: Any, node: covers) -> None:
 
 
 class Covers(SphinxDirective):
-    """Says which facts of the source texts the lines below execute."""
+    """Names the facts of the source texts that the cells below execute."""
 
     required_arguments = 1
     final_argument_whitespace = True

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-FOLDED = "# fold:"  # the first line of a folded cell; what stands behind it is the line that stays visible
+FOLDED = "# fold:"  # begins a folded cell; the rest of that line stays visible
 TEXT = re.compile(r"^(?:#{20,}|# ?%%).*\s(?:^#.*\s?)*", re.M)  # a cell of text, with the mark above it
 
 
 def code_cells(script: Path) -> Iterator[tuple[int, str]]:
-    """Yield the line in which each code cell begins, and its code; the docstring is no code."""
+    """Yield the line in which each code cell begins, and its code, without the docstring."""
     source = script.read_text(encoding="utf-8")
     after_docstring = ast.parse(source).body[0].end_lineno or 0
     rest = "\n".join(source.split("\n")[after_docstring:])

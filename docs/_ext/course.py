@@ -1,7 +1,7 @@
 """Offer the whole course as one file: lessons, exercises, solutions, the package, and what to install.
 
-Unpacked into an empty folder, it runs there. The same content gives the same bytes: members are sorted, and
-all of one date. Pages link to it as ``gpulesson-course.zip``, which lies at the site's top.
+Unpacked into an empty folder, it runs there. The same content gives the same bytes: members are sorted and
+have one date. Pages link to it as ``gpulesson-course.zip``, in the site's first folder.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def course(app: Sphinx) -> dict[str, bytes]:
     root, examples, generated = Path(app.confdir), examples_dir(app), gallery_dir(app)
     wheel = Path(app.srcdir, FOLDER, app.config.gpulesson_wheel)
     found = {wheel.name: wheel, "LICENSE": root / "LICENSE"}
-    for name, script in executed_scripts(app).items():  # a guide lies among the lessons
+    for name, script in executed_scripts(app).items():  # guides go among the lessons
         notebook = (generated / name).with_suffix(".ipynb")
         found |= {f"lessons/{path.name}": path for path in (script, notebook)}
     for folder in ("exercises", "solutions", "scripts"):
@@ -79,7 +79,7 @@ def course(app: Sphinx) -> dict[str, bytes]:
     )
     requirements = "".join(f"{line}\n" for line in (*pins, f"./{wheel.name}"))
     texts = {"README.md": readme, "requirements.txt": requirements}
-    if app.config.gpulesson_course_branch:  # what Binder looks for; it has no GPU
+    if app.config.gpulesson_course_branch:  # read by Binder, which has no GPU
         texts["binder/requirements.txt"] = f"--extra-index-url {PYTORCH_FOR_CPU}\n{requirements}"
         texts["binder/runtime.txt"] = "python-3.12\n"
     return files | {name: text.encode() for name, text in texts.items()}
@@ -90,18 +90,18 @@ def packed(files: dict[str, bytes]) -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name in sorted(files):
-            member = zipfile.ZipInfo(f"{NAME}/{name}")  # of 1980, the first year that a zip file can have
+            member = zipfile.ZipInfo(f"{NAME}/{name}")  # dated 1980, the first year that a zip file can have
             member.external_attr = 0o100644 << 16
             archive.writestr(member, files[name], zipfile.ZIP_DEFLATED)
     return content.getvalue()
 
 
 def offer(app: Sphinx) -> None:
-    """Write the file into the folder that comes to the site's top."""
+    """Write the file into the folder whose content Sphinx copies to the site's first folder."""
     Path(app.srcdir, FOLDER, f"{NAME}.zip").write_bytes(packed(course(app)))
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.setup_extension("_ext.wheel")
-    app.connect("builder-inited", offer, priority=700)  # the notebooks are there
+    app.connect("builder-inited", offer, priority=700)  # after the notebooks
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

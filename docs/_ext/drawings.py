@@ -21,7 +21,7 @@ FOLDER = "drawings"  # in docs/
 
 
 class Drawing(Figure, SphinxDirective):
-    """A figure whose file lies in the folder, and says what it shows."""
+    """A figure whose file is in the folder, and describes itself."""
 
     def run(self) -> list[Any]:
         path = Path(self.env.srcdir, FOLDER, self.arguments[0])
@@ -32,7 +32,7 @@ class Drawing(Figure, SphinxDirective):
 
 
 def description(svg: Path) -> str:
-    """Return what an SVG says of itself, for those who do not see it."""
+    """Return the description in an SVG, for readers who do not see it."""
     found = ElementTree.parse(svg).find("{http://www.w3.org/2000/svg}desc")
     return " ".join((found.text or "").split()) if found is not None else ""
 

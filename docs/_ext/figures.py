@@ -1,8 +1,8 @@
 """Figures that follow the light and the dark theme: each is drawn once, and saved for both.
 
-The two pictures differ in their ink, text, axes and grid, and in what is white, the ground of a legend. Lines
-keep their colours, which can be told from either ground. Both pictures are transparent. Of a lesson a third
-picture, smaller and without words, is for its card: it is told from the others by its shape.
+The two pictures differ in their ink, for text, axes and grid, and in the white background of a legend. Lines
+keep their colours, which contrast with both backgrounds; the pictures are transparent. A third picture,
+smaller and without words, goes onto a lesson's card.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from sphinx.util.docutils import SphinxDirective
 
 from .paths import gallery_dir
 
-# the theme's --color-foreground-primary and --color-background-primary; in light, they are black and white
+# the theme's --color-foreground-primary and --color-background-primary; in light they are black and white
 DARK_INK, DARK_GROUND = "#cfd0d0", "#131416"
-# each with a contrast of at least 3 to 1 against the theme's two grounds, #ffffff and #131416
+# each with a contrast of at least 3 to 1 to the theme's two backgrounds, #ffffff and #131416
 COLOURS = ("#1f78b4", "#d1530a", "#2a8a3f", "#8a63d2", "#b0337a", "#7a7a00")
 STYLE: Any = {
     "font.size": 11,
@@ -27,7 +27,7 @@ STYLE: Any = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "savefig.facecolor": "none",
-    "legend.facecolor": "white",  # no line of a grid goes through its words
+    "legend.facecolor": "white",  # hides the grid behind its words
     "legend.edgecolor": "none",
     "legend.framealpha": 1,
     "svg.fonttype": "none",  # text, not outlines: smaller, and found by a search
@@ -57,7 +57,7 @@ def new_figure(height: float) -> tuple[Any, Any]:
 
 
 def mark_ratios(axis: Any) -> None:
-    """Mark 1, 2, 5, 10 and so on along a logarithmic axis; a long one has room for 1, 10, 100 and so on."""
+    """Mark 1, 2, 5, 10 and so on along a logarithmic axis; 1, 10, 100 and so on along a long one."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     low, high = axis.get_view_interval()
@@ -67,7 +67,7 @@ def mark_ratios(axis: Any) -> None:
 
 
 def shown(directive: SphinxDirective, figure: Any, name: str) -> list[nodes.Node]:
-    """Show a figure on the page of a directive; its label is the text that stands for it."""
+    """Show a figure on the page of a directive; its label is the alternative text."""
     path = gallery_dir(directive.env.app) / "images" / f"{name}.svg"
     path.parent.mkdir(parents=True, exist_ok=True)
     markup = save(figure, path, Path(directive.env.srcdir), figure.get_label())
@@ -79,7 +79,7 @@ def save(figure: Any, path: Path, source_dir: Path, alt: str) -> str:
     file = io.StringIO()
     figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
     light, markup = file.getvalue(), ""
-    # what is black has this colour, or, if it is a text, none at all
+    # black parts have this colour, texts have none at all
     dark = light.replace("#000000", DARK_INK).replace("#ffffff", DARK_GROUND)
     dark = dark.replace("<svg ", f'<svg fill="{DARK_INK}" ', 1)
     width, height = size(light)
@@ -109,7 +109,7 @@ def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: Any) -> str:
 
 
 def save_card(figure: Any, path: Path) -> None:
-    """Save a small picture without words, for which there is no room; the card has the lesson's name."""
+    """Save a small picture without words; the card has the lesson's name."""
     figure.suptitle("")
     for legend in figure.legends:
         legend.remove()

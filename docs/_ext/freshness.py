@@ -1,8 +1,8 @@
-"""Runs a lesson again when something that it depends on has changed.
+"""Runs a lesson again when something on which it depends has changed.
 
-sphinx-gallery keeps a digest of a lesson's text beside its page, `NN_name.py.md5`, and runs the lesson where
-it differs. A lesson also depends on the package, on the versions of the libraries, on the data, on the files
-that it shows, and on these extensions: here the digest is one of all of them.
+sphinx-gallery keeps a digest of a lesson's text beside its page, `NN_name.py.md5`, and runs the lesson if it
+differs. A lesson also depends on the package, the versions of the libraries, the data, the files that it
+shows, and these extensions: here the digest covers them all.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ENVIRONMENT = ("GPULESSON_DATA", "GPULESSON_DEVICE", "GPULESSON_SITE", "OMP_NUM_
 
 
 def watch_everything(app: Sphinx) -> None:
-    """Before the gallery: give it our digest, and remove what belongs to no lesson or to an earlier run."""
+    """Before the gallery runs: install our digest, and remove leftovers of renamed or changed lessons."""
     generated, scripts = gallery_dir(app), executed_scripts(app)
     common = [*map(fingerprint, [Path(app.confdir) / "conf.py", *modules(app)])]
     common += [f"{library} {version(library)}" for library in LIBRARIES]
@@ -48,20 +48,20 @@ def watch_everything(app: Sphinx) -> None:
         if script is None:
             remove_lesson(copy)
         elif copy.read_bytes() != script.read_bytes() or not gen_rst.md5sum_is_current(copy, mode="t"):
-            # which a run without a figure would keep
+            # a run without a figure would keep it
             for thumbnail in copy.parent.glob(f"images/thumb/*_{copy.stem}_thumb.*"):
                 thumbnail.unlink()
 
 
 def tell_time(gallery_conf: dict[str, Any], script: str) -> None:
-    """Say before each lesson how long the build has taken; sphinx-gallery says which lesson it is."""
+    """Log the seconds since the start before each lesson; sphinx-gallery logs its name."""
     logger.info(" (%.0f s after the start)", time.monotonic() - STARTED)
 
 
 def forget_runs(app: Sphinx) -> None:
-    """After the gallery: run all again if there were warnings, of a text that no notebook can show, say.
+    """After the gallery: make the next build run all again if there were warnings, such as a notebook's.
 
-    Of a lesson that failed, which is a warning, too, sphinx-gallery has left no digest.
+    A failed lesson is a warning, too, but sphinx-gallery keeps no digest for it.
     """
     if app._warncount > len(app.config.sphinx_gallery_conf["failing_examples"]):
         for mark in gallery_dir(app).rglob("*.md5"):
@@ -69,13 +69,13 @@ def forget_runs(app: Sphinx) -> None:
 
 
 def modules(app: Sphinx) -> list[Path]:
-    """Every module of these extensions, and of the package that the lessons import."""
+    """Return every module of these extensions, and of the packages that the lessons import."""
     packages = [Path(app.confdir) / folder for folder in app.config.gpulesson_packages]
     return [path for folder in (Path(__file__).parent, *packages) for path in folder.rglob("*.py")]
 
 
 def shown_files(app: Sphinx, script: Path) -> list[Path]:
-    """Find the files that a lesson shows, and its notebook therefore contains: programs and drawings."""
+    """Find the files that a lesson shows and its notebook contains: programs and drawings."""
     directives = r"(?::(?:starter|file):|\.\. (?:drawing|script)::)\s*(\S+)"
     names = set(re.findall(directives, script.read_text(encoding="utf-8")))
     folders = [examples_dir(app) / folder for folder in ("exercises", "solutions", "scripts")]
@@ -84,7 +84,7 @@ def shown_files(app: Sphinx, script: Path) -> list[Path]:
 
 
 def data_digest() -> str:
-    """Digest which data files are there: with others, the lessons print other numbers."""
+    """Digest the names and sizes of the data files, on which the printed numbers depend."""
     folder = Path(os.environ.get("GPULESSON_DATA") or pooch.os_cache("gpulesson")).expanduser()
     return digest(f"{path.name} {path.stat().st_size}" for path in folder.rglob("*") if path.is_file())
 
@@ -104,7 +104,7 @@ def remove_lesson(copy: Path) -> None:
 
 
 def forget_warnings(app: Sphinx, exception: Exception | None) -> None:
-    """Read every page again after a build with warnings: else the next build would be silent about them."""
+    """Make the next build read every page again after warnings, which it would not repeat otherwise."""
     if app._warncount:
         (Path(app.doctreedir) / "environment.pickle").unlink(missing_ok=True)
 

@@ -1,7 +1,7 @@
 """Shows the package's tables of GPUs and links, and draws the time of a step against the number of GPUs.
 
-``.. gpus::`` and ``.. links::`` are the tables. ``.. steps-by-ranks:: H100`` has as options what one GPU
-computes and how much all of them exchange; chart and table are made from the package's model.
+``.. gpus::`` and ``.. links::`` are the tables. The options of ``.. steps-by-ranks:: H100`` are the seconds
+that one GPU computes and the bytes of the gradients; chart and table come from the package's model.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class StepsByRanks(SphinxDirective):
 
 
 def step(seconds: float, nbytes: int, count: int, node: Link, network: Link) -> several_gpus.Step:
-    """Return the least time of a step of DDP in which each rank computes for so many seconds."""
+    """Return the least time of a step of DDP in which each rank computes for `seconds`."""
     sizes = [
         several_gpus.FIRST_BUCKET,
         *[several_gpus.BUCKET] * ((nbytes - several_gpus.FIRST_BUCKET) // several_gpus.BUCKET),

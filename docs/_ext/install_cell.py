@@ -1,6 +1,6 @@
-"""What stands below is the first code cell of every notebook; a call with the file and the site follows it.
+"""The code below is the first cell of every notebook, with a call for the wheel and the site's address.
 
-It needs nothing but Python, works in any kernel, and ends with an error where the lesson could not run.
+It needs nothing but Python, works in any kernel, and raises an error if the lesson could not run.
 """
 
 import importlib.metadata
@@ -12,13 +12,13 @@ from pathlib import Path
 
 
 def install_gpulesson(wheel: str, site: str) -> None:
-    """Install the course's package, and what the lessons use beside it, where something is missing."""
+    """Install the course's package, and the libraries that the lessons use, if something is missing."""
     wanted = wheel.split("-")[1]
     modules = ["gpulesson", "matplotlib", "pooch", "sklearn", "torch", "torchvision", "tqdm"]
 
     def is_there(name: str) -> bool:
         spec = importlib.util.find_spec(name)
-        return spec is not None and spec.origin is not None  # a mere folder of that name has no origin
+        return spec is not None and spec.origin is not None  # a folder without code has no origin
 
     def version() -> str:
         try:

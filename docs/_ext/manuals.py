@@ -1,8 +1,8 @@
-"""Leads from names of PyTorch, NumPy, matplotlib and Python in running text to their manuals.
+"""Links names of PyTorch, NumPy, matplotlib and Python in running text to their manuals.
 
 The inventories in ``docs/manuals`` list the names that these pages use, and where each is explained. In text,
-the first mention of a name on a page is a link, role or not. Code has no such links: they would make the
-longest lessons too heavy.
+the first mention of a name on a page becomes a link, with or without a role. Code has no such links, which
+would make the longest lessons too heavy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .boxes import summary
 # as lessons write them, after `from torch import nn` and the like
 SHORT = {"nn.": "torch.nn.", "np.": "numpy.", "DataLoader": "torch.utils.data.DataLoader"}
 NAME = re.compile(r"([a-zA-Z_][\w.]*)(\(.*\))?")
-# inside these, a link would be one too many
+# no links inside these
 NO_LINK = (nodes.title, nodes.term, nodes.reference, addnodes.pending_xref, addnodes.desc_signature, summary)
 
 
@@ -52,7 +52,7 @@ class LinkNames(SphinxPostTransform):
 
 
 def full_name(text: str) -> str:
-    """Return the name that a literal mentions, in full, or an empty text.
+    """Return the full name that a literal mentions, or an empty text.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def full_name(text: str) -> str:
 
 
 def within(node: nodes.Node, kinds: tuple[type, ...]) -> bool:
-    """Return whether a node lies in one of these."""
+    """Return whether a node is inside one of these."""
     while node.parent is not None:
         node = node.parent
         if isinstance(node, kinds):

@@ -1,7 +1,7 @@
 """A parsed text block as Markdown for notebooks.
 
 JupyterLab, Notebook 7 and VS Code show HTML in Markdown: a box becomes a `<div class="alert alert-…">`,
-which they style, a fold a `<details>`. Between the tags stand blank lines, so that the inside stays Markdown.
+which they style, a fold a `<details>`. Blank lines between the tags keep the inside Markdown.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ LISTS = (nodes.bullet_list, nodes.enumerated_list)
 
 
 class UnknownNode(Exception):
-    """A construct that has no Markdown form here; the message names it."""
+    """A construct without a Markdown form; the message names it."""
 
 
 class Markdown:
     """Writes blocks of a lesson, one below the other.
 
-    `page` gives the title of the page that a cross-reference names without a text of its own, `link` its
-    address or nothing, `picture` the address under which the notebook has a picture. The depth says whether a
-    block stands inside a box.
+    For a cross-reference, `page` returns the title of its page, which replaces a missing text, and `link` its
+    address or nothing; `picture` returns the address of a picture in the notebook. The depth says whether a
+    block is inside a box.
     """
 
     depth = 0
@@ -45,7 +45,7 @@ class Markdown:
         self.page, self.picture, self.link = page, picture, link
 
     def blocks(self, children: Iterable[nodes.Node]) -> str:
-        """Write blocks, with blank lines between; between lists also a comment, Markdown would join them."""
+        """Write blocks, with blank lines between them; a comment keeps Markdown from joining two lists."""
         texts: list[str] = []
         previous: nodes.Node | None = None
         for node in children:
@@ -55,7 +55,7 @@ class Markdown:
         return "\n\n".join(texts)
 
     def block(self, node: nodes.Node) -> str:
-        """Write a block; one that has no Markdown form becomes a warning, and never raw text."""
+        """Write a block; warn of one without a Markdown form, and leave it out."""
         if isinstance(node, nodes.Element) and "page-only" in node["classes"]:
             return ""
         try:
@@ -65,7 +65,7 @@ class Markdown:
             return ""
 
     def write(self, prefix: str, node: nodes.Node) -> str:
-        """Call the method that is named like the node's class, or the nearest class that it inherits from."""
+        """Call the method named after the node's class, or after its nearest base class."""
         for kind in type(node).__mro__:
             if method := getattr(self, f"{prefix}_{kind.__name__}", None):
                 return str(method(node))
@@ -80,7 +80,7 @@ class Markdown:
         return f"{'#' * level} {self.spans(node)}"
 
     def block_paragraph(self, node: nodes.Element) -> str:
-        """Write a paragraph in one line, which must not begin like a heading, a list or a quotation."""
+        """Write a paragraph in one line; escape what would begin a heading, a list or a quotation."""
         return re.sub(r"^(\d*)([.)#+-](?=[\s#])|>)", r"\1\\\2", self.spans(node))
 
     def block_image(self, node: nodes.Element) -> str:
@@ -95,9 +95,9 @@ class Markdown:
         return f"{fence}{'' if language in ('none', 'default') else language}\n{text}\n{fence}"
 
     def block_admonition(self, node: nodes.admonition) -> str:
-        """Write a fold, a box, or inside a box a labelled part: alerts in alerts are hard to read."""
+        """Write a fold, a box, or, inside a box, a labelled part: nested alerts are hard to read."""
         title, *children = node.children
-        if "collapsible" in node:  # its visible line is HTML, in which Markdown is not read
+        if "collapsible" in node:  # its visible line is HTML, inside which Markdown is not rendered
             line = "".join(as_html(child) for child in title.children)
             return f"<details>\n<summary>{line}</summary>\n\n{self.blocks(children)}\n\n</details>"
         self.depth += 1
@@ -111,7 +111,7 @@ class Markdown:
         return "\n\n".join([self.write("span", image), *map(self.spans, caption)])
 
     def block_container(self, node: nodes.container) -> str:
-        """Write code below the name of its file; no other container is known."""
+        """Write code below the name of its file, the only container that lessons use."""
         if "literal-block-wrapper" not in node["classes"]:
             raise UnknownNode(type(node).__name__)
         return self.blocks(node.children)
@@ -142,7 +142,7 @@ class Markdown:
     def block_table(self, node: nodes.table) -> str:
         rows = [[self.cell(entry) for entry in row.children] for row in node.findall(nodes.row)]
         if not any(node.findall(nodes.thead)):
-            rows.insert(0, ["" for _ in rows[0]])  # Markdown has no table without a head
+            rows.insert(0, ["" for _ in rows[0]])  # a table in Markdown needs a head
         lines = [f"| {' | '.join(row)} |" for row in rows]
         lines.insert(1, "|" + " --- |" * len(rows[0]))
         caption = "".join(
@@ -181,14 +181,14 @@ class Markdown:
     def span_target(self, node: nodes.Element) -> str:
         return ""
 
-    span_problematic = span_target  # comes with a message of its own
+    span_problematic = span_target  # docutils adds a separate message
 
     def span_reference(self, node: nodes.reference) -> str:
         text, address = self.spans(node), node.get("refuri")
         return f"[{text}]({address})" if address else text
 
     def span_pending_xref(self, node: addnodes.pending_xref) -> str:
-        """Write a cross-reference: a link to the site or, as a notebook stands alone, its text."""
+        """Write a cross-reference: a link to the site, or its text if the site has no address."""
         if node["reftype"] in ("doc", "ref", "numref") and not node["refexplicit"]:
             text = f"*{escape(self.page(node))}*"  # a page's title, set off from the sentence around it
         else:
@@ -207,7 +207,7 @@ def as_html(node: nodes.Node) -> str:
 
 
 def escape(text: str) -> str:
-    """Protect what Markdown, HTML or a notebook's formulas would read as theirs."""
+    """Escape the syntax of Markdown, HTML and a notebook's formulas."""
     text = text.replace("&", "&amp;").replace("<", "&lt;")
     text = re.sub(r"([\\`*\[\]]|(?<!\w)_|_(?!\w))", r"\\\1", text)
     # JupyterLab looks for formulas in the finished HTML, where "\$" is "$" again, but within one element only
@@ -215,7 +215,7 @@ def escape(text: str) -> str:
 
 
 def place(node: Any) -> str:
-    """Say where a node stands, for a warning; one without a line follows the last one that has a line."""
+    """Return where a node is, for a warning; without a line, that of the last node before it."""
     line = node.get("line") or 0  # of a system message
     for other in node.document.findall() if not line else ():
         line = other.line or line

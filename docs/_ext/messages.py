@@ -1,7 +1,8 @@
-"""The pages of error messages: addresses of their sections, what is a cause and what a fix, lists of all.
+"""The pages of error messages: the addresses of their sections, the marks of causes and fixes, the lists.
 
-A section is known by its label. Its ``.. index::`` has other words for its message: older ones, and what
-people type who have none. A list shows the first, which is short. ``messages.js`` has all, for the search.
+A section is found by its label. Its ``.. index::`` has other words for its message: those of older versions,
+and what people type who have no message. A list shows the first, a short one. ``messages.js`` has them all,
+for the search.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Messages(SphinxDirective):
 
 
 class MessageField(SphinxDirective):
-    """A field for a pasted message, below what is said of it; without JavaScript there is neither."""
+    """A field for a pasted message, below the content; both are hidden without JavaScript."""
 
     has_content = True
 
@@ -58,7 +59,7 @@ class MessageField(SphinxDirective):
 
 
 def prepare(app: Sphinx, document: nodes.document) -> None:
-    """Let a message's address be its label, not all the words of its heading; mark causes and fixes."""
+    """Make a message's label its address, instead of the words of its heading; mark causes and fixes."""
     labels = {
         document.nameids[name]
         for name, written in document.nametypes.items()
@@ -82,7 +83,7 @@ def other_words(section: nodes.section) -> list[str]:
 
 
 def write_for_search(app: Sphinx, env: BuildEnvironment) -> None:
-    """Write page, label, heading and other words of every message to where the scripts are."""
+    """Write page, label, heading and other words of every message beside the scripts."""
     labels = env.domains.standard_domain.anonlabels
     pages = sorted({page for label, (page, _) in labels.items() if label.startswith(LABEL)})
     found = [

@@ -1,8 +1,8 @@
-"""Clean notebooks: sphinx-gallery's own conversion knows a few constructs, and passes the rest on as it is.
+"""Clean notebooks: sphinx-gallery's conversion knows few constructs, and leaves the others as raw text.
 
 Here the text of a lesson is parsed with Sphinx's roles and directives, our boxes included, and written as
-Markdown. The one hook is the function with which sphinx-gallery turns the blocks of a script into a notebook.
-The exercises become notebooks, too. Where the site has an address, notebooks link to it.
+Markdown. The only hook is sphinx-gallery's function that turns the blocks of a script into a notebook. The
+exercises become notebooks, too. If the site has an address, notebooks link to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from docutils import nodes
 from docutils.core import publish_doctree
-from nbformat import NotebookNode, read, writes
+from nbformat import NotebookNode, writes
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from sphinx import addnodes
 from sphinx.application import Sphinx
@@ -27,13 +27,6 @@ from sphinx.util import docname_join, logging
 from sphinx.util.docutils import sphinx_domains
 from sphinx.util.typing import ExtensionMetadata
 from sphinx_gallery import gen_rst
-from sphinx_gallery.py_source_parser import (
-    Block,
-    remove_config_comments,
-    remove_ignore_blocks,
-    split_code_and_text_blocks,
-)
-from sphinx_gallery.utils import zip_files
 
 from gpulesson_tools.exercises import find
 
@@ -46,8 +39,8 @@ from .paths import docname, examples_dir, executed_scripts, gallery_dir
 logger = logging.getLogger(__name__)
 
 REPORTED = 2  # docutils' level of a warning
-CODE_CELL = "gpulesson code cell "  # a comment with a number: where a code cell stood in the text
-INSTALL = "install"  # instead of a number: the cell that installs, between the title and the lesson
+CODE_CELL = "gpulesson code cell "  # a comment with a number marks the place of a code cell in the text
+INSTALL = "install"  # instead of a number: the cell that installs, after the title
 CHECK = """\
 # Checks what you have written above. Run your cell first, then this one.
 import gpulesson
@@ -71,7 +64,7 @@ def notebook(found: Iterable[NotebookNode]) -> NotebookNode:
     metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
-        "accelerator": "GPU",  # what Colab is to give it
+        "accelerator": "GPU",  # asks Colab for one
     }
     made: NotebookNode = new_notebook(cells=numbered, metadata=metadata)
     return made
@@ -85,13 +78,13 @@ def install(app: Sphinx) -> NotebookNode:
 
 
 def address(app: Sphinx, page: str = "") -> str:
-    """Return the address of the site, or of a page there; nothing where the site has none."""
+    """Return the address of the site, or of a page there; empty if the site has none."""
     site: str = app.config.html_baseurl
     return site and site + page
 
 
 def parse(app: Sphinx, script_blocks: list[Any]) -> nodes.document:
-    """Parse the text of a script in one piece, so that headings keep their levels; comments mark the code."""
+    """Parse the text of a script as one document, which keeps heading levels; comments mark the code."""
     lines: list[str] = []
     for number, block in enumerate(script_blocks):
         lines += [""] * max(1, block.lineno - 1 - len(lines))  # so that messages have the line of the script
@@ -103,7 +96,7 @@ def parse(app: Sphinx, script_blocks: list[Any]) -> nodes.document:
     scripts = executed_scripts(app)
     script = next(name for name, path in scripts.items() if title in path.read_text(encoding="utf-8"))
     settings = {"doctitle_xform": False, "report_level": REPORTED, "halt_level": 5, "warning_stream": False}
-    app.env.prepare_settings(docname(app, script))  # directives and roles ask which page they are on
+    app.env.prepare_settings(docname(app, script))  # read by directives and roles
     with sphinx_domains(app.env):
         overrides = {**settings, "env": app.env}
         tree = publish_doctree(
@@ -116,7 +109,7 @@ def parse(app: Sphinx, script_blocks: list[Any]) -> nodes.document:
 
 
 def cells(app: Sphinx, script_blocks: list[Any], folder: Path) -> Iterator[NotebookNode]:
-    """Yield the cells: the text between two code cells is one, or several with questions between them."""
+    """Yield the cells: text between two code cells is one, and a question in it a separate one."""
     pictures: dict[str, Any] = {}
     tree = parse(app, script_blocks)
     picture = partial(attach, pictures, Path(app.srcdir), folder)
@@ -128,7 +121,7 @@ def cells(app: Sphinx, script_blocks: list[Any], folder: Path) -> Iterator[Noteb
             number = node.astext().removeprefix(CODE_CELL)
             yield install(app) if number == INSTALL else code_cell(script_blocks[int(number)].content.strip())
             text.clear()
-        elif isinstance(node, question):  # has a cell of its own
+        elif isinstance(node, question):  # gets a separate cell
             yield from text_cell(writer.blocks(text), pictures)
             yield from text_cell(writer.block(node), pictures)
             text.clear()
@@ -138,7 +131,7 @@ def cells(app: Sphinx, script_blocks: list[Any], folder: Path) -> Iterator[Noteb
 
 
 def code_cell(code: str) -> NotebookNode:
-    """Make a cell; JupyterLab folds it as the page does, and Colab calls that a form."""
+    """Make a cell; JupyterLab folds it as the page does, Colab as a form."""
     if not code.startswith(FOLDED):
         plain: NotebookNode = new_code_cell(code)
         return plain
@@ -155,7 +148,7 @@ def flatten(parent: nodes.Element) -> Iterator[nodes.Node]:
 
 
 def text_cell(source: str, pictures: dict[str, Any]) -> Iterator[NotebookNode]:
-    """Yield a cell, if there is a text, with the pictures that it shows."""
+    """Yield a cell with the pictures that it shows, if there is a text."""
     if source:
         yield new_markdown_cell(source, **{"attachments": dict(pictures)} if pictures else {})
     pictures.clear()
@@ -175,7 +168,7 @@ def attach(pictures: dict[str, Any], source_dir: Path, folder: Path, node: nodes
 
 
 def page_title(app: Sphinx, node: addnodes.pending_xref) -> str:
-    """Find the title of the page that `:doc:` names; other references need a text, the site is not built."""
+    """Find the title of the page that `:doc:` names; other references need a text, no page is built yet."""
     role, target = node["reftype"], node["reftarget"]
     page = docname_join(node["refdoc"], target)
     scripts = {docname(app, name): path for name, path in executed_scripts(app).items()}
@@ -188,7 +181,7 @@ def page_title(app: Sphinx, node: addnodes.pending_xref) -> str:
 
 
 def link(app: Sphinx, node: addnodes.pending_xref) -> str:
-    """Find the address of what `:doc:` and `:ref:` name, if the site has one."""
+    """Find the address of the target of `:doc:` or `:ref:`, if the site has one."""
     role, target = node["reftype"], node["reftarget"]
     if role == "doc":
         return address(app, f"{docname_join(node['refdoc'], target)}.html")
@@ -201,7 +194,7 @@ def link(app: Sphinx, node: addnodes.pending_xref) -> str:
 
 
 def exercise_notebook(app: Sphinx, script: Path) -> NotebookNode:
-    """Make a notebook of a starter: the program in one cell, and below it the check."""
+    """Make a notebook of a starter: the program in one cell, the check in the next."""
     code = script.read_text(encoding="utf-8").strip()
     line = (ast.get_docstring(ast.parse(code)) or script.stem).partition("\n")[0]
     title, _, task = line.partition(": ")
@@ -215,28 +208,17 @@ def exercise_notebook(app: Sphinx, script: Path) -> NotebookNode:
     return notebook(parts)
 
 
-def write_others(app: Sphinx) -> None:
-    """Write what sphinx-gallery does not: the exercises, and the lessons where the address changed."""
+def write_exercises(app: Sphinx) -> None:
+    """Write a notebook for each starter, and remove those of starters that are gone."""
     folder, starters = gallery_dir(app) / "exercises", sorted((examples_dir(app) / "exercises").glob("*.py"))
     for script in starters:
         write(exercise_notebook(app, script), folder / f"{script.stem}.ipynb")
     for old in {*folder.glob("*.ipynb")} - {folder / f"{script.stem}.ipynb" for script in starters}:
         old.unlink()
-    first = install(app).source
-    for name, script in executed_scripts(app).items():
-        path = (gallery_dir(app) / name).with_suffix(".ipynb")
-        if path.is_file() and all(cell.source != first for cell in read(path, as_version=4).cells):
-            _, found = split_code_and_text_blocks(script)
-            blocks = [
-                Block(kind, remove_config_comments(remove_ignore_blocks(text)), line)
-                for kind, text, line in found
-            ]
-            write(lesson_notebook(app, blocks, None, path.parent), path)
-            zip_files([str(path.with_suffix(".py")), str(path)], path.with_suffix(".zip"), path.parent)
 
 
 def write(made: NotebookNode, path: Path) -> None:
-    """Write a notebook, unless it is there already."""
+    """Write a notebook, unless the file is up to date."""
     text = writes(made) + "\n"
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         path.parent.mkdir(exist_ok=True)
@@ -244,10 +226,10 @@ def write(made: NotebookNode, path: Path) -> None:
 
 
 def launchers(app: Sphinx, page: str) -> dict[str, str]:
-    """Return the addresses that open a page's notebook in a browser; none where it is in no repository.
+    """Return the addresses that open a page's notebook in a browser; empty without a repository on GitHub.
 
-    Colab and Kaggle open notebooks of a repository on GitHub, and Binder a whole repository. The cell that
-    installs then needs the site.
+    Colab and Kaggle open a notebook of a repository, Binder a whole repository. The cell that installs then
+    needs the site.
     """
     source = Path(app.srcdir, f"{page}.ipynb")
     host, _, repository = app.config.gpulesson_repository.partition("github.com/")
@@ -285,6 +267,6 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     for name, description in values.items():
         app.add_config_value(name, "", "html", types=[str], description=description)
     app.connect("builder-inited", take_over, priority=450)  # sphinx-gallery writes notebooks at 500
-    app.connect("builder-inited", write_others, priority=550)
+    app.connect("builder-inited", write_exercises, priority=550)
     app.connect("html-page-context", offer_launchers)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,6 +1,6 @@
-"""Where the lessons, their exercises and their pages lie; and none of this machine's paths on a page.
+"""Where the lessons, their exercises and their pages are; and how this machine's paths stay off the pages.
 
-The warnings of a lesson name files: their paths are shortened before the page is read.
+The warnings of a lesson name files, whose paths are shortened before the page is read.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ import tempfile
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # a lesson is recorded where there is no Sphinx, too
+if TYPE_CHECKING:  # machines that record lessons may have no Sphinx
     from sphinx.application import Sphinx
     from sphinx.util.typing import ExtensionMetadata
 
 
 def fix_data_folder() -> None:
-    """Make GPULESSON_DATA absolute: lessons run in their own folder, where a relative one leads elsewhere."""
+    """Make GPULESSON_DATA absolute, because lessons run in their own folder."""
     if named := os.environ.get("GPULESSON_DATA"):
         os.environ["GPULESSON_DATA"] = str(Path(named).expanduser().absolute())
 
 
 def examples_dir(app: Sphinx) -> Path:
-    """Folder of the lesson scripts; `exercises` and `solutions` lie in it."""
+    """Return the folder of the lesson scripts, with `exercises` and `solutions` in it."""
     return (Path(app.srcdir) / str(app.config.sphinx_gallery_conf["examples_dirs"])).resolve()
 
 
 def gallery_dir(app: Sphinx) -> Path:
-    """Folder that sphinx-gallery fills with pages, notebooks and pictures."""
+    """Return the folder that sphinx-gallery fills with pages, notebooks and pictures."""
     return Path(app.srcdir) / str(app.config.sphinx_gallery_conf["gallery_dirs"])
 
 
 def executed_scripts(app: Sphinx) -> dict[str, Path]:
     """Return every script that becomes a page, by its name below examples/: the lessons, then the guides.
 
-    sphinx-gallery takes the scripts of the folder itself, and of the folders in it that have a header.
+    sphinx-gallery takes the scripts in the folder itself, and in its subfolders that have a header.
     """
     top = examples_dir(app)
     folders = [top, *sorted(path.parent for path in top.glob("*/GALLERY_HEADER.rst"))]
@@ -45,7 +45,7 @@ def executed_scripts(app: Sphinx) -> dict[str, Path]:
 
 
 def docname(app: Sphinx, script: str) -> str:
-    """Sphinx's name of the page of a script, such as `lessons/01_name`."""
+    """Return Sphinx's name of the page of a script, such as `lessons/01_name`."""
     return (gallery_dir(app) / script).with_suffix("").relative_to(app.srcdir).as_posix()
 
 
@@ -57,9 +57,9 @@ def hide_paths(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def without_paths(text: str, project: PurePath) -> str:
-    """Shorten the paths in a text: of libraries, the project, the data, temporary files, the home folder.
+    """Shorten the paths of libraries, the project, the data, temporary files and the home folder.
 
-    Paths of Windows are found as they are, with slashes, and with the doubled backslashes of a ``repr``.
+    Paths of Windows are found with backslashes, with slashes, and with the doubled backslashes of a ``repr``.
     """
     places: dict[PurePath, str] = {Path(sysconfig.get_path("purelib")): "site-packages", project: "."}
     if "GPULESSON_DATA" in os.environ:
@@ -71,7 +71,7 @@ def without_paths(text: str, project: PurePath) -> str:
         spellings = {str(place), place.as_posix(), str(place).replace("\\", "\\\\")}
         found = "|".join(map(re.escape, sorted(spellings, key=len, reverse=True)))
         text = re.sub(rf"(?<![\w.~-])(?:{found})(?![\w.-])", name, text)
-    # the name of a temporary folder is another one in each run
+    # the name of a temporary folder differs from run to run
     return re.sub(r"(?<![\w.~-])tmp[/\\]{1,2}tmp[a-z0-9_]{8}(?![\w.-])", "tmp", text)
 
 

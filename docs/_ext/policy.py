@@ -1,8 +1,8 @@
-"""Tells the browser what a page may load and run: a Content-Security-Policy in the head of each page.
+"""Limits what a page may load and run, by a Content-Security-Policy in its head.
 
-Scripts, styles and pictures come from the site's own files. Of the scripts that stand in a page itself, the
-theme's run, named by their hashes, and none of the page's content. Styles in a page are named by hashes, too.
-While a page is being written, ``nox -s serve`` turns the policy off: its server puts a script into each page.
+Scripts, styles and pictures come from the site's own files. The theme's inline scripts run, by their hashes,
+and none in the page's content. Inline styles are allowed by hashes, too. ``nox -s serve`` turns the policy
+off, because its server puts a script into each page.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from html import unescape
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
-# Of this site; from a disk, too, where browsers disagree on what 'self' is. A server's page reads no file:.
+# This site, also on a disk, where browsers disagree about 'self'; a page from a server cannot read file:.
 OWN = "'self' file:"
 RULES = (
     "default-src 'none'",
@@ -27,24 +27,24 @@ RULES = (
     f"img-src {OWN} data:",  # icons in the styles
 )
 SCRIPTS = f"script-src {OWN}"
-# with this word, a hash fits the style of an element, too; it allows none without a hash
+# this word lets a hash also match an element's style; styles without a hash stay forbidden
 STYLES = f"style-src {OWN} 'unsafe-hashes'"
 
 
 def with_policy(page: str) -> str:
-    """Put the policy into a page's head, before all that it loads."""
+    """Put the policy into a page's head, before everything that it loads."""
     of_the_theme = re.sub(r"<article.*?</article>", "", page, flags=re.DOTALL)
     scripts = re.findall(r"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", of_the_theme, re.DOTALL)
     styles = re.findall(r"<style[^>]*>(.*?)</style>", page, re.DOTALL)
     styles += [unescape(style) for _, style in re.findall(r"""<[^<>]*\sstyle=("|')(.*?)\1""", page)]
     rules = [*RULES, " ".join([SCRIPTS, *hashes(scripts)]), " ".join([STYLES, *hashes(styles)])]
     policy = f'<meta http-equiv="Content-Security-Policy" content="{"; ".join(rules)}">'
-    # behind the character set, which has to be among the first 1024 bytes
+    # after the character set, which has to be in the first 1024 bytes
     return re.sub("<meta charset=[^>]*>", lambda charset: charset[0] + policy, page, count=1)
 
 
 def hashes(texts: Iterable[str]) -> list[str]:
-    """Return each text as a policy names it, once, in order.
+    """Return the hash of each text as a policy writes it, once, in order.
 
     Examples
     --------

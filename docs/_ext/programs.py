@@ -1,11 +1,10 @@
-"""Runs a program that a page shows, in a process of its own, and shows what it printed.
+"""Runs the programs that pages show, each in a separate process, and shows what they print.
 
 ``.. run:: circle.py`` shows the command that runs a file of examples/scripts. ``.. planned:: --gpu T4`` and
-``.. reviewed::`` have a training script as their content, which is shown, then the command that looks at it.
-Then comes what was printed. One that fails, fails the build. Most of their time goes by before the first
-line, so they run while other pages are read; before pages are written, they are waited for.
-``.. review-list::`` is what a review looks for, ``.. counted::`` says how many rows of a table have which
-result.
+``.. reviewed::`` show their content, a training script, and the command that plans or reviews it. The output
+follows. A program that fails makes the build fail. Importing PyTorch takes most of their time, so they run
+while other pages are read; the build waits for them before it writes pages. ``.. review-list::`` lists what a
+review looks for, ``.. counted::`` counts the results in a table.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ AT_ONCE = ThreadPoolExecutor(2)  # programs: each imports PyTorch, with one proc
 
 
 class Run(SphinxDirective):
-    """A command, and what it printed."""
+    """A command and its output."""
 
     required_arguments = 1
     final_argument_whitespace = True
@@ -55,9 +54,9 @@ class Run(SphinxDirective):
         return self.command(words, partial(run, words, folder))
 
     def command(self, words: list[str], program: Callable[[], str]) -> list[nodes.Node]:
-        """Start a program; show its command, and leave a place for what it prints."""
+        """Start a program; show its command, and leave a place for its output."""
         outputs = kept(self.env).setdefault(self.env.docname, [])
-        for path in modules(self.env.app):  # what the program imports
+        for path in modules(self.env.app):  # which the program imports
             self.env.note_dependency(str(path))
         line = " ".join(["python", *words])
         place = nodes.literal_block(language="none", classes=["sphx-glr-script-out"], program=len(outputs))
@@ -70,7 +69,7 @@ class Run(SphinxDirective):
 
 
 def run(words: list[str], folder: Path) -> str:
-    """Run Python in a folder, and return what it printed."""
+    """Run Python in a folder, and return its output."""
     command = [sys.executable, "-X", "utf8", *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
@@ -79,14 +78,14 @@ def run(words: list[str], folder: Path) -> str:
 
 
 def run_script(words: list[str], code: str) -> str:
-    """Run Python with a script, in a folder that has nothing else."""
+    """Run Python with a script, in a folder that holds nothing else."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, SCRIPT).write_text(code, encoding="utf-8")
         return run(words, Path(folder))
 
 
 def kept(env: Any) -> dict[str, list[Any]]:
-    """Of each page, what its programs printed; while pages are read, what is going to be that."""
+    """Return the outputs of each page's programs; while pages are read, futures of them."""
     found: dict[str, list[Any]] = vars(env).setdefault("gpulesson_outputs", {})
     return found
 
@@ -115,7 +114,7 @@ def forget(app: Sphinx, env: BuildEnvironment, page: str) -> None:
 
 
 class Planned(Run):
-    """A training script, and its plan; the argument has the options of the plan."""
+    """A training script and its plan; the argument holds options of the command."""
 
     verb = "plan"
     has_content = True
@@ -131,13 +130,13 @@ class Planned(Run):
 
 
 class Reviewed(Planned):
-    """A training script, and its review."""
+    """A training script and its review."""
 
     verb = "review"
 
 
 class ReviewList(SphinxDirective):
-    """What a review looks for: a list for each heading."""
+    """The findings of a review: a list for each heading."""
 
     def run(self) -> list[nodes.Node]:
         found: dict[str, nodes.bullet_list] = {}
@@ -152,7 +151,7 @@ class ReviewList(SphinxDirective):
 
 
 class Counted(SphinxDirective):
-    """How many rows of a table there are, and of each result; arguments: file, what a row is, the column."""
+    """The number of rows in a table, and of each result; arguments: file, name of the rows, column."""
 
     required_arguments = 3
     final_argument_whitespace = True

@@ -1,24 +1,20 @@
-"""Makes the site ready for a web server: what servers, search engines and previews ask for; links to sources.
+"""Makes the site ready for a web server: what servers and search engines ask for, and links to sources.
 
-Each page has a description. With the site's address, `html_baseurl`: a preview of each page, which
-sphinxext-opengraph makes, sitemap.xml and robots.txt, and a 404 page that works at any depth. With the
-address of a repository on GitHub, `gpulesson_repository`: links to edit a page and to report a problem.
+sphinxext-opengraph describes each page. With the site's address, `html_baseurl`, there are previews, which it
+draws, sitemap.xml, robots.txt, and a 404 page that works at any depth. With the address of a repository on
+GitHub, `gpulesson_repository`, pages have links to edit them and to report a problem.
 """
 
 from __future__ import annotations
 
 import re
-from html import escape
-from itertools import islice
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 from xml.etree import ElementTree
 
 from bs4 import BeautifulSoup
 from docutils import nodes
-from markupsafe import Markup
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.errors import ConfigError
@@ -26,12 +22,11 @@ from sphinx.util.typing import ExtensionMetadata
 
 LESSONS, SCRIPTS, PAGES = "lessons/", "examples/", "docs/"
 NOT_FOUND = "404"
-DESCRIPTION = 160  # letters, of which a search engine shows as much
 SITEMAP = "http://www.sitemaps.org/schemas/sitemap/0.9"
 
 
 def check_addresses(app: Sphinx, config: Config) -> None:
-    """Refuse what is no address; from here on the site's ends with a slash, and the repository's does not."""
+    """Refuse a malformed address; end the site's with a slash, and the repository's without one."""
     for name, end in ("html_baseurl", "/"), ("gpulesson_repository", ""):
         if address := config[name]:
             if not re.match(r"https?://[^/]", address):
@@ -47,7 +42,7 @@ def check_addresses(app: Sphinx, config: Config) -> None:
 def link_to_source(
     app: Sphinx, page: str, template: str, context: dict[str, Any], tree: nodes.document | None
 ) -> None:
-    """Give the page's template links: to what a person would edit, of a lesson its script; to a report."""
+    """Give the template the addresses of a page's source, for a lesson its script, and of a report."""
     context["repository"] = repository = app.config.gpulesson_repository
     if repository and tree and page != NOT_FOUND:
         context["source_links"] = {
@@ -56,31 +51,8 @@ def link_to_source(
         }
 
 
-def name_preview(
-    app: Sphinx, page: str, template: str, context: dict[str, Any], tree: nodes.document | None
-) -> None:
-    """Give a page's preview the title that its window has."""
-    if tree:
-        title = Markup(context["title"]).striptags()
-        context["meta"] = {**(context["meta"] or {}), "og:title": f"{title} · {app.config.html_title}"}
-
-
-def describe(
-    app: Sphinx, page: str, template: str, context: dict[str, Any], tree: nodes.document | None
-) -> None:
-    """Describe a page by its first words; with the site's address, sphinxext-opengraph does it."""
-    if tree and not app.config.html_baseurl and (words := first_words(tree)):
-        context["metatags"] += f'<meta name="description" content="{escape(words)}">'
-
-
-def first_words(page: nodes.document) -> str:
-    """Return what the paragraphs of a page begin with."""
-    paragraphs = (one.astext() for one in page.findall(nodes.paragraph))
-    return shorten(" ".join(islice(paragraphs, 3)), DESCRIPTION, placeholder=" …")
-
-
 def source_of(page: str) -> str:
-    """Return the file of the repository that a page is made from."""
+    """Return the file in the repository from which a page is made."""
     if not page.startswith(LESSONS):
         return f"{PAGES}{page}.rst"
     script = SCRIPTS + page.removeprefix(LESSONS)
@@ -88,7 +60,7 @@ def source_of(page: str) -> str:
 
 
 def finish(app: Sphinx, exception: Exception | None) -> None:
-    """Write the files for search engines, and let the 404 page, if there is one, be shown anywhere."""
+    """Write the files for search engines, and make the 404 page work at every address."""
     out, address = Path(app.outdir), app.config.html_baseurl
     if exception is None and app.builder.name == "html" and address:
         write_sitemap(app, out / "sitemap.xml")
@@ -100,7 +72,7 @@ def finish(app: Sphinx, exception: Exception | None) -> None:
 
 
 def write_sitemap(app: Sphinx, path: Path) -> None:
-    """Name the pages that are written by hand, each as its canonical link does."""
+    """List the pages that have a source, each by its canonical address."""
     pages = ElementTree.Element("urlset", xmlns=SITEMAP)
     for page in sorted(app.env.found_docs - {NOT_FOUND}):
         url = ElementTree.SubElement(pages, "url")
@@ -110,7 +82,7 @@ def write_sitemap(app: Sphinx, path: Path) -> None:
 
 
 def rooted(page: str, folder: str) -> str:
-    """Let the links of a page of the first level begin at the server's root: it is shown at every address.
+    """Make the links of a page in the site's first folder absolute, so that they work at every address.
 
     Examples
     --------
@@ -126,11 +98,8 @@ def rooted(page: str, folder: str) -> str:
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_config_value("gpulesson_repository", "", "html", str)
-    if app.config.html_baseurl:  # not without one: it imports matplotlib, which takes its time
-        app.setup_extension("sphinxext.opengraph")
-    app.connect("config-inited", check_addresses, priority=100)  # before anyone reads them
-    app.connect("html-page-context", name_preview, priority=400)  # before sphinxext-opengraph reads it
-    app.connect("html-page-context", describe)
+    app.setup_extension("sphinxext.opengraph")
+    app.connect("config-inited", check_addresses, priority=100)  # before others read them
     app.connect("html-page-context", link_to_source)
     app.connect("build-finished", finish, priority=950)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

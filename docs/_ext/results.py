@@ -1,14 +1,13 @@
 """Shows the committed results of benchmarks and tests: nothing on these pages is typed by hand.
 
-``.. benchmark:: overhead`` renders benchmarks/results/overhead.json, ``.. benchmark:: gpu/ladder`` what a GPU
-measured. A table that is too wide for the page is cut in two: with ``:split: epochs`` the columns from
-``epochs`` on form a second one. With ``:chart:``, a chart shows the columns ``min``, ``median`` and ``max``,
-ratios, of each row, and the table is folded, as a long one is. ``.. headline:: gpu/ladder`` shows one figure,
-large: the one whose description begins with ``:claim:``.
+``.. benchmark:: overhead`` shows benchmarks/results/overhead.json, ``.. benchmark:: gpu/ladder`` results of a
+GPU. ``:split: epochs`` cuts a wide table in two: the columns from ``epochs`` on form the second. ``:chart:``
+draws the columns ``min``, ``median`` and ``max``, ratios, and folds the table, as a long one is.
+``.. headline:: gpu/ladder`` shows one figure, large: the one whose description begins with ``:claim:``.
 
-``.. trust:: flipped_bits full_disk`` renders these rows of docs/trust.json. A row that is missing, or failed,
-is an error of the build. Without a name it says what the tests ran on. ``.. libraries::`` renders
-docs/libraries.json: a sentence, and the table, folded.
+``.. trust:: flipped_bits full_disk`` shows these rows of docs/trust.json. A missing or failed row makes the
+build fail. Without names it says on what the tests ran. ``.. libraries::`` shows docs/libraries.json: a
+sentence, and the table, folded.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from .figures import mark_ratios, new_figure, shown
 from .tables import paragraph, table
 
 SIGNS = {"<=": "≤", ">=": "≥", ">": ">"}
-MOST_ROWS = 20  # of a table in view
+MOST_ROWS = 20  # of a table that is not folded
 WAYS = ("before", "inside")  # of importing a library
 
 
@@ -43,7 +42,7 @@ class Committed(SphinxDirective):
 
 
 class Benchmark(Committed):
-    """The table of one benchmark, the figures that are quoted from it, and what it ran on."""
+    """The table of one benchmark, its claims and notes, and the machine."""
 
     required_arguments = 1
     option_spec: ClassVar[Any] = {"split": directives.unchanged_required, "chart": directives.flag}
@@ -67,7 +66,7 @@ class Benchmark(Committed):
         return [paragraph(f"{result['title']}."), *figures, quoted, paragraph(machine(result["about"]))]
 
     def parts(self, columns: list[list[str]]) -> list[list[list[str]]]:
-        """Return the columns of each table; the first column, which names the rows, is in all."""
+        """Return the columns of each table; the first column names the rows, and is in all of them."""
         if "split" not in self.options:
             return [columns]
         keys = [key for key, _, _ in columns]
@@ -78,7 +77,7 @@ class Benchmark(Committed):
 
 
 class Headline(Committed):
-    """One figure of a benchmark, large; the content says what it is, and below it stands what it ran on."""
+    """One figure of a benchmark, large; the content explains it, and the machine follows."""
 
     required_arguments = 1
     has_content = True
@@ -109,7 +108,7 @@ class Headline(Committed):
 
 
 def figure_table(columns: list[list[str]], rows: list[dict[str, Any]]) -> nodes.table:
-    """Make a table of the rows that have something in these columns."""
+    """Make a table of the rows that have a value in these columns."""
     texts = [cells(row, columns) for row in rows]
     return table([[head for _, head, _ in columns], *(row for row in texts if any(row[1:]))], "benchmark")
 
@@ -144,19 +143,19 @@ def plain(text: str) -> str:
 
 
 def cells(row: dict[str, Any], columns: list[list[str]]) -> list[str]:
-    """Return the texts of one row; what a row lacks stays empty."""
+    """Return the texts of one row; a missing value is empty."""
     return [format(row[key], spec) if row.get(key) is not None else "" for key, _, spec in columns]
 
 
 def sentences(result: dict[str, Any]) -> Iterator[str]:
-    """Yield the figures to quote, with their targets, and the notes."""
+    """Yield the claims, with their targets, and the notes."""
     for claim in result["claims"]:
         yield f"{claim['what']}: {format(claim['value'], claim['format'])}{target(claim)}"
     yield from result["notes"]
 
 
 def target(claim: dict[str, Any]) -> str:
-    """Name the target, where there is one, and say so where it is missed."""
+    """Name the target, if there is one, and say if it is missed."""
     if not claim["compare"]:
         return ""
     value, aim = claim["value"], claim["target"]
@@ -166,7 +165,7 @@ def target(claim: dict[str, Any]) -> str:
 
 
 def machine(about: dict[str, Any]) -> str:
-    """Say what ran on what, and when."""
+    """Describe the machine, the software and the date."""
     facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in about.items() if name != "date")
     return f"Measured on {about['date']}: {facts}."
 
@@ -176,7 +175,7 @@ def item(text: str) -> nodes.list_item:
 
 
 class Trust(Committed):
-    """The table of some promises, or the sentence on all of them."""
+    """The table of some promises, or a sentence about the tests of all."""
 
     optional_arguments = 1
     final_argument_whitespace = True
@@ -189,7 +188,7 @@ class Trust(Committed):
         return [table([["Tested", "As promised", "Besides"], *rows], "trust")]
 
     def row(self, name: str, row: dict[str, Any] | None) -> list[str]:
-        """Return what is tested, the figure, and the notes."""
+        """Return what was tested, the figure, and the notes."""
         if row and "not run" in row:
             return [row["what"], f"not run here: {row['not run']}", ""]
         if row is None or not as_promised(row):
@@ -212,7 +211,7 @@ def tested_on(found: dict[str, Any]) -> str:
 
 
 class Libraries(Committed):
-    """How many programs of how many libraries ran on the practice GPU, with what results, and the table."""
+    """How many programs of how many libraries ran on the practice GPU, their results, and the table."""
 
     def run(self) -> list[nodes.Node]:
         found = self.read("docs/libraries.json")

@@ -1,9 +1,9 @@
-"""Gives each page the scripts that it needs, beside the ones that all pages have.
+"""Gives each page the scripts that it needs, beside those of all pages.
 
-``progress.js`` lets a reader's browser remember the progress, on the lessons and where they are listed; there
-``continue.js`` leads to where the reader stopped. ``message_search.js`` finds the section that fits a pasted
-error message, among those of ``messages.js``: for the field on the pages of messages, and for ``search.js``,
-which finds all other sections, in ``sections.js``.
+``progress.js`` makes the browser remember the reader's progress, on the lessons and where they are listed;
+there ``continue.js`` links to the place where the reader stopped. ``message_search.js`` finds the section of
+``messages.js`` that fits a pasted error message, for the field on the pages of messages and for
+``search.js``, which finds all other sections, those of ``sections.js``.
 """
 
 from __future__ import annotations

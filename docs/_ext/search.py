@@ -1,9 +1,9 @@
-"""The search: an index of sections, which ``search.js`` reads in place of Sphinx's index of pages.
+"""The search: an index of sections, which ``search.js`` reads instead of Sphinx's index of pages.
 
-A section is found by what BM25 makes of its words: one counts more if few sections have it, if it stands in
-the title, in an ``.. index::`` or in ``search_words.toml``, and if the section is short. That is worked out
-here; the browser adds it up. A term of the glossary and a documented name are sections, too. Code counts
-little, what a lesson printed nothing.
+Sections are ranked by BM25: a word counts more if few sections have it, if it is in the title, in an
+``.. index::`` or in ``search_words.toml``, and if the section is short. The weights are computed here, and
+added up in the browser. A term of the glossary and a documented name are sections, too. Code counts little,
+the output of a lesson not at all.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ logger = logging.getLogger(__name__)
 
 WORD = re.compile(r"[^\W_]+(?:_+[^\W_]+)*")
 PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")  # of a name: DataLoader, pin_memory
-# how often a word counts in each place: names are what people call a section, above are the titles around it
+# the weight of a word by its place: names are what people call a section, above are the titles around it
 WEIGHTS = {"title": 14.0, "names": 4.0, "above": 4.0, "text": 1.0, "code": 0.3}
 SATURATION, LENGTH = 1.2, 0.75  # BM25's k1 and b
-STEPS = 26  # of a weight, each a letter
-# pages by the beginnings of their names: what teaches comes before what is looked up, or is about the course
+STEPS = 26  # levels of a weight, each a letter
+# pages by the beginnings of their names: teaching comes before reference, and before pages about the course
 SHARES = {
     "lessons/": 1.0,
     "errors": 0.4,
@@ -47,17 +47,17 @@ SHARES = {
     **dict.fromkeys(("coverage", "handbook", "licences", "measured", "promises", "results", "tried"), 0.4),
     "instructors": 0.4,
 }
-TASK = 0.5  # an exercise asks for what its lesson explains
-EXCERPT = 120  # letters
+TASK = 0.5  # an exercise, whose subject its lesson explains
+EXCERPT = 120  # characters
 APART = nodes.section, nodes.title, nodes.Invisible, nodes.raw, nodes.image, addnodes.desc, addnodes.glossary
 UNREAD = {"no-search", "sphx-glr-script-out", "recorded", "machine", "measured", "covers"}
-# what a question is made of, beside its subject; and what says something, though Sphinx's list leaves it out
+# words of a question beside its subject; and words that matter, though Sphinx's list of stop words has them
 FILLERS = """
 best can get go good help know like make many mean much need please say still thing try use
 used using want way work
 """
 MEANINGFUL = {"cannot", "no", "not"}
-# words of one meaning, of which people and pages choose different ones
+# groups of synonyms: people and pages may use different ones
 ALIKE = """
 no not without cannot never; two 2 multiple several both; computer machine laptop pc; big large huge;
 small little tiny; continue resume; fast faster fastest speed quick slow slower slowest; memory vram ram oom;
@@ -72,7 +72,7 @@ half float16 fp16 amp mixed bf16 bfloat16; copy transfer move; convert port migr
 
 @dataclass
 class Part:
-    """What can be found: a section without the ones inside it, a term, or a documented name."""
+    """One result: a section without its subsections, a term, or a documented name."""
 
     anchor: str
     title: str
@@ -83,7 +83,7 @@ class Part:
 
 
 def parts(document: nodes.document) -> Iterator[Part]:
-    """Divide a page into what can be found."""
+    """Divide a page into parts."""
     for section in document.findall(nodes.section):
         above = [one[0].astext() for one in ancestors(section)]
         anchor = section["ids"][0] if above else ""
@@ -126,7 +126,7 @@ def read(node: nodes.Node, part: Part) -> Part:
 
 
 def is_apart(node: nodes.Element) -> bool:
-    """Tell what is not the text around it: another section, or a page's name in place of its title."""
+    """Return whether a node is not text of its section, such as a subsection or an unresolved title."""
     unknown = isinstance(node, addnodes.pending_xref) and node["reftype"] in ("doc", "ref")
     return (
         (unknown and not node.get("refexplicit"))
@@ -136,7 +136,7 @@ def is_apart(node: nodes.Element) -> bool:
 
 
 class Sections(EnvironmentCollector):
-    """Keeps the parts of each page from build to build."""
+    """Keeps the parts of each page between builds."""
 
     def clear_doc(self, app: Sphinx, env: BuildEnvironment, docname: str) -> None:
         kept(env).pop(docname, None)
@@ -172,7 +172,7 @@ def words(text: str) -> list[str]:
 
 
 def add_names(env: BuildEnvironment) -> dict[str, list[Part]]:
-    """Return the parts of each page with the names by which people ask for them."""
+    """Return the parts of each page, with their names from search_words.toml."""
     path = Path(env.srcdir, "search_words.toml")
     asked = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
     found = {}
@@ -193,7 +193,7 @@ def straight(title: str) -> str:
 
 
 def weigh(env: BuildEnvironment, stem: Callable[[str], str], ignored: set[str]) -> dict[str, object]:
-    """Return the pages, the sections, and of each word the sections that have it, with its weights."""
+    """Return the pages, the sections, and the weights of each word in the sections that have it."""
     groups = [[stem(word) for word in group.split()] for group in ALIKE.split(";")]
     meanings = {word: group[0] for group in reversed(groups) for word in group}
 
@@ -250,7 +250,7 @@ def weigh(env: BuildEnvironment, stem: Callable[[str], str], ignored: set[str]) 
 
 
 def packed(weights: dict[int, float], most: float) -> str:
-    """Write weights as text: how far on the section is, in base 36, and a letter for the root of its share.
+    """Write weights as text: the distance to the section before in base 36, a letter for the root.
 
     Examples
     --------
@@ -274,7 +274,7 @@ def base36(number: int) -> str:
 
 
 def write(app: Sphinx, env: BuildEnvironment) -> None:
-    """Write the index, and the stemmer that its words went through, to where the scripts are."""
+    """Write the index, and the stemmer of its words, beside the scripts."""
     language = IndexBuilder(env, app.config.language, {}, "")
     ignored = {*language.lang.stopwords} - MEANINGFUL
     found = weigh(env, functools.cache(language.lang.stem), ignored)
@@ -286,7 +286,7 @@ def write(app: Sphinx, env: BuildEnvironment) -> None:
 
 
 def replace_sphinxs(app: Sphinx) -> None:
-    """Leave Sphinx's index and its script out, but not the page."""
+    """Leave out Sphinx's index and its script, but keep the page."""
     builder: Any = app.builder
     builder.search = False
     app.config.html_additional_pages = {**app.config.html_additional_pages, "search": "search.html"}

@@ -1,7 +1,7 @@
-"""What the lessons say about themselves, and the tables that show it: the syllabus, the covered facts.
+"""Facts about the lessons, and the tables that show them: the syllabus, and the covered facts.
 
-It is kept with Sphinx's metadata of each page. A table is filled in when every lesson has been read. `table`
-makes the other tables of the site, too.
+Sphinx's metadata of each page keep them. A table is filled in when every lesson has been read. `table` makes
+the other tables of the site, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 from bs4 import BeautifulSoup
 from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx.config import Config
 from sphinx.environment import BuildEnvironment
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
@@ -41,15 +40,12 @@ class Lesson:
 
 
 def collect(app: Sphinx, document: nodes.document) -> None:
-    """Note of a page the row of its lesson, and the titles of the sections that cover facts."""
+    """Keep a page's row of the syllabus, and the titles of its sections that cover facts."""
     about = app.env.metadata[app.env.docname]
     for box in document.findall(overview):
         about["lesson"] = read_lesson(box, document)
     for node in document.findall(covers):
         for fact in node["facts"]:
-            if fact not in facts(app.config):
-                known = ", ".join(facts(app.config))
-                logger.warning("covers: there is no fact %r; there are %s", fact, known, location=node)
             if fact in about.setdefault("covers", {}):
                 logger.warning("covers: %s stands on this page more than once", fact, location=node)
             about["covers"][fact] = section_title(node)
@@ -77,27 +73,25 @@ def read_lesson(box: overview, document: nodes.document) -> Lesson:
 
 
 def noted(env: BuildEnvironment, key: str) -> list[tuple[str, Any]]:
-    """Return what `collect` noted, by page."""
+    """Return what `collect` kept, by page."""
     return sorted((page, about[key]) for page, about in env.metadata.items() if key in about)
 
 
 class listing(nodes.General, nodes.Element):
-    """Where a table of the lessons goes; `table` is the name of the directive."""
+    """The place of a table of the lessons; `table` is the name of the directive."""
 
 
 class Listing(SphinxDirective):
-    """Leaves the place of a table that needs all lessons to have been read.
+    """Leaves a place for a table, which is filled in when all lessons have been read.
 
-    The content gives the facts their words, a line each: ``S0.1 every lesson says how long it takes``.
+    The content of ``coverage-table`` lists the facts: ``S0.1 every lesson says how long it takes``.
     """
 
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        words = dict(line.split(maxsplit=1) for line in self.content if line.strip())
-        if unknown := words.keys() - set(facts(self.config)):
-            raise self.error(f"gpulesson_facts in conf.py knows no {', '.join(sorted(unknown))}")
-        node = listing("", table=self.name, words=words)
+        facts = dict(line.split(maxsplit=1) for line in self.content if line.strip())
+        node = listing("", table=self.name, facts=facts)
         self.set_source_info(node)
         self.env.metadata[self.env.docname]["lists_lessons"] = True
         return [node]
@@ -110,7 +104,7 @@ class FillListings(SphinxPostTransform):
 
     def run(self, **kwargs: Any) -> None:
         for node in list(self.document.findall(listing)):
-            rows = self.syllabus() if node["table"] == "syllabus" else self.coverage(node["words"])
+            rows = self.syllabus() if node["table"] == "syllabus" else self.coverage(node["facts"])
             node.replace_self(table(rows, node["table"]))
 
     def syllabus(self) -> Iterator[list[Any]]:
@@ -123,16 +117,19 @@ class FillListings(SphinxPostTransform):
         exercises = sum(lesson.exercises for _, lesson in lessons)
         yield [f"Together: {teaching + exercises} minutes", f"{teaching} min", f"{exercises} min"]
 
-    def coverage(self, words: dict[str, str]) -> Iterator[list[Any]]:
+    def coverage(self, facts: dict[str, str]) -> Iterator[list[Any]]:
         covered = noted(self.env, "covers")
+        for doc, fact in ((doc, fact) for doc, sections in covered for fact in sections.keys() - facts):
+            message = "covers: there is no fact %r; %s has %s"
+            logger.warning(message, fact, self.env.docname, ", ".join(facts), location=doc)
         yield ["Id", "Fact", "Shown in"]
-        for fact in facts(self.config):
+        for fact, words in facts.items():
             places = [(doc, sections[fact]) for doc, sections in covered if fact in sections]
             links = [self.link(doc, anchor(fact), self.names(doc, section)) for doc, section in places]
-            yield [fact, words.get(fact, ""), links or "no lesson yet"]
+            yield [fact, words, links or "no lesson yet"]
 
     def names(self, docname: str, section: str) -> str:
-        """Name a lesson and a section, or the lesson alone if the section is all of it."""
+        """Name a lesson and a section, or the lesson alone if the section is the whole lesson."""
         lesson = self.env.titles[docname].astext()
         return lesson if section == lesson else f"{lesson}: {section}"
 
@@ -140,15 +137,8 @@ class FillListings(SphinxPostTransform):
         return make_refnode(self.app.builder, self.env.docname, docname, target, nodes.Text(text))
 
 
-def facts(config: Config) -> list[str]:
-    """List the ids of all facts: ``{"S0": 2}`` stands for S0.1 and S0.2."""
-    return [
-        f"{text}.{number}" for text, last in config.gpulesson_facts.items() for number in range(1, last + 1)
-    ]
-
-
 def table(rows: Iterable[list[Any]], name: str) -> nodes.table:
-    """Make a table of texts and links, its head first; columns of numbers are aligned at the right."""
+    """Make a table of texts and links, its head first; columns of numbers are aligned to the right."""
     texts = list(rows)
     numbers = [all_numbers(column[1:]) for column in zip(*texts, strict=True)]
     head, *body = [nodes.row("", *map(cell, row, numbers)) for row in texts]
@@ -158,7 +148,7 @@ def table(rows: Iterable[list[Any]], name: str) -> nodes.table:
 
 
 def all_numbers(column: Sequence[Any]) -> bool:
-    """Return whether a column has numbers, with or without a unit, and nothing else but empty cells.
+    """Return whether a column has only numbers, with or without a unit, and empty cells.
 
     Examples
     --------
@@ -170,7 +160,7 @@ def all_numbers(column: Sequence[Any]) -> bool:
 
 
 def cell(content: str | list[nodes.Node], number: bool) -> nodes.entry:
-    """Make a cell of a text, or of links and texts, one a line."""
+    """Make a cell of a text, or of links and texts, each in its own paragraph."""
     paragraphs = (
         [paragraph(content)]
         if isinstance(content, str)
@@ -180,7 +170,7 @@ def cell(content: str | list[nodes.Node], number: bool) -> nodes.entry:
 
 
 def paragraph(text: str) -> nodes.paragraph:
-    """Make a paragraph; what stands between backticks is code."""
+    """Make a paragraph; text between backticks is code."""
     parts = [nodes.literal("", part) if i % 2 else nodes.Text(part) for i, part in enumerate(text.split("`"))]
     return nodes.paragraph("", "", *parts)
 
@@ -211,7 +201,6 @@ def refresh(app: Sphinx, env: BuildEnvironment, added: Any, changed: Any, remove
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
-    app.add_config_value("gpulesson_facts", {}, "env", types=[dict], description="{'S0': 7} for S0.1 to S0.7")
     app.add_node(listing)
     app.add_directive("syllabus", Listing)
     app.add_directive("coverage-table", Listing)

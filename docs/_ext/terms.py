@@ -1,7 +1,7 @@
-"""Shows the glossary's sentence beside each term that a page links: a button opens it, without a script.
+"""Shows the glossary's sentence for each linked term: a button opens it, without a script.
 
 Every `:term:` becomes a button and each definition an HTML popover, which keyboard, mouse and touch can open
-and close. In a notebook a term is plain text, on paper, too, and in a page's description.
+and close. In notebooks, on paper and in a page's description a term is plain text.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def depend(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def definitions(env: BuildEnvironment) -> dict[str, tuple[str, str]]:
-    """Return name and sentence of every term, by the anchor of the term."""
+    """Return the name and the sentence of every term, by its anchor."""
     return {
         anchor: (term[0].astext(), next(item.findall(nodes.definition)).astext())
         for item in env.get_doctree(GLOSSARY).findall(nodes.definition_list_item)
@@ -49,7 +49,7 @@ def definitions(env: BuildEnvironment) -> dict[str, tuple[str, str]]:
 
 
 def explain(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """Turn the links to terms into buttons, and put the definitions behind the page's text."""
+    """Turn the links to terms into buttons, and put the definitions at the end of the page."""
     words = [node for node in doctree.findall(nodes.inline) if "std-term" in node["classes"]]
     if app.builder.format != "html" or docname == GLOSSARY or not words:
         return

@@ -1,8 +1,7 @@
 """Gives each lesson the PyTorch of a fresh process, though all lessons run in one.
 
-sphinx-gallery calls `reset` before every script (`reset_modules` in conf.py). The first call takes a picture
-of the settings that lessons change; every call restores it. Another setting than these a lesson sets back
-itself.
+sphinx-gallery calls `reset` before every script (`reset_modules` in conf.py). The first call saves the
+settings that lessons change; every call restores them. A lesson has to restore other settings itself.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def reset(gallery_conf: dict[str, Any], script: str) -> None:
 
 
 def stop_leftovers(torch: Any) -> None:
-    """End what a lesson may have left running, and free what it left on a GPU."""
+    """Stop what a lesson may have left running, and free its memory on a GPU."""
     for module, name in ("practice_gpu", "stop"), ("torch._dynamo", "reset"):
         if module in sys.modules:
             getattr(sys.modules[module], name)()
@@ -51,7 +50,9 @@ def stop_leftovers(torch: Any) -> None:
     gc.collect()
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         clear_workspaces = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
-        if clear_workspaces is not None:  # what matrix products keep would count as the next lesson's memory
+        if (
+            clear_workspaces is not None
+        ):  # workspaces of matrix products would count as the next lesson's memory
             clear_workspaces()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()

@@ -1,8 +1,8 @@
 """Offer the packages on the site, so that a downloaded script, notebook or test can run: two wheels.
 
-They lie at the site's top, where notebooks find theirs. Pages there link to that of the course with the
-substitution ``|wheel|``, and name it with ``|wheel-file|``, in a block of code, too; that of the practice GPU
-alone is ``|practice-wheel|`` and ``|practice-wheel-file|``.
+They are in the site's first folder, where notebooks find theirs. Pages in that folder link to the course's
+with the substitution ``|wheel|``, and name it with ``|wheel-file|``, also in a block of code; the practice
+GPU's are ``|practice-wheel|`` and ``|practice-wheel-file|``.
 """
 
 import shutil
@@ -35,7 +35,7 @@ def offer(app: Sphinx, config: Config) -> None:
 
 
 def name_file(app: Sphinx, page: str, source: list[str]) -> None:
-    """Write the wheels' names into a page: Sphinx substitutes nothing in a block of code."""
+    """Write the wheels' names into a page, because Sphinx substitutes nothing in a block of code."""
     config = app.config
     text = source[0].replace("|practice-wheel-file|", config.gpulesson_practice_wheel)
     source[0] = text.replace("|wheel-file|", config.gpulesson_wheel)

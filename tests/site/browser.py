@@ -24,11 +24,11 @@ QUIET = [  # no calls home: a test must see the requests of the page alone
     "--disable-component-update",
     "--disable-sync",
 ]
-# the rules of axe about what differs in dark: colours, and a plot's picture, which is a link
+# axe's rules about what differs in dark: colours, and the pictures of plots
 IN_DARK = ["color-contrast", "link-in-text-block", "image-alt", "role-img-alt", "svg-img-alt", "link-name"]
 PATIENCE = 20 * 60 * 1000  # milliseconds, for a busy machine; Playwright's own 30 s are about the page
 
-# what of the page reaches beyond the window, unless it lies in an area that scrolls by itself
+# the parts of a page that reach beyond the window, outside areas that scroll
 SPILLED = """
 [...document.querySelectorAll("article *")].filter((element) => {
   if (element.getBoundingClientRect().right <= innerWidth + 1) return false;
@@ -58,7 +58,7 @@ def chromium() -> Iterator[Browser]:
 
 @contextlib.contextmanager
 def opened(browser: Browser, **options: Any) -> Iterator[BrowserContext]:
-    """Open a window of its own, which waits as long as it takes."""
+    """Open a separate window, whose actions wait as long as it takes."""
     context = browser.new_context(**options)
     context.set_default_timeout(PATIENCE)
     yield context

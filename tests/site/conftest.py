@@ -29,16 +29,14 @@ def project(tmp_path: Path, sphinx: WarmProcess | None) -> Project:
 
 
 @pytest.fixture(scope="module")
-def built(
-    tmp_path_factory: pytest.TempPathFactory, sphinx: WarmProcess | None
-) -> Callable[[dict[str, str]], Project]:
+def built(tmp_path_factory: pytest.TempPathFactory, sphinx: WarmProcess | None) -> Callable[..., Project]:
     """Build a project of some files once for all tests of a module."""
 
-    def build(files: dict[str, str]) -> Project:
+    def build(files: dict[str, str], **environment: str) -> Project:
         project = Project(tmp_path_factory.mktemp("project"), sphinx)
         for name, text in files.items():
             project.write(name, text)
-        build = project.build()
+        build = project.build(**environment)
         assert build.status == 0, build.log
         return project
 
@@ -76,6 +74,7 @@ def environment(course: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     fresh = Environment(folder, uv)
     fresh.install("-r", "requirements.txt", folder=course)
     fresh.install("ipykernel", "nbclient", "nbformat", folder=course)
+    fresh.take_bytecode()
     yield fresh
     shutil.rmtree(folder)
 

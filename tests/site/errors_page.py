@@ -49,7 +49,7 @@ class Section:
 
     @property
     def cited(self) -> bool:
-        """Whether it says that its message cannot be had here."""
+        """Whether it says that its message was not reproduced."""
         return "\nNot reproduced here" in self.text
 
     def marked(self, words: str) -> bool:
@@ -65,7 +65,7 @@ class Section:
         return blocks(self.text)[caption][1]
 
     def shown_in(self) -> str | None:
-        """The label of the section of a lesson that is said to show the message."""
+        """The label of the lesson's section that shows the message, if the page names one."""
         found = re.search(r"^Shown in :ref:`([\w-]+)`", self.text, re.M)
         return found[1] if found else None
 

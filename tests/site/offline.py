@@ -1,7 +1,7 @@
 """Run a command where there is no network but the loopback: `python offline.py COMMAND...`.
 
-Linux gives every process that asks a network of its own, with nothing in it (`unshare`). Where that is not
-allowed, the usual ways out are closed instead: proxies that do not exist, which requests and urllib obey.
+On Linux, `unshare` gives a process a separate, empty network. Where that is not allowed, the usual ways out
+are closed: requests and urllib obey proxies that do not exist.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 
 
 def isolated() -> list[str]:
-    """Return the command that begins a network of its own; nothing where the system does not allow one."""
+    """Return the command that starts a separate network; nothing if the system does not allow one."""
     command = ["unshare", "--map-root-user", "--net"]
     allowed = (
         shutil.which("unshare") and subprocess.run([*command, "true"], capture_output=True).returncode == 0
@@ -28,7 +28,7 @@ def isolated() -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return an environment without ways out, for systems without networks of one's own."""
+    """Return an environment without ways out, for systems without separate networks."""
     proxies = {f"{kind}_proxy": DEAD_END for kind in ("http", "https", "all")}
     return {
         **os.environ,

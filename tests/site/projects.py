@@ -41,7 +41,6 @@ templates_path = [{str(ROOT / "docs" / "_templates")!r}]
 html_theme = "furo"
 suppress_warnings = ["sphinx_gallery.duplicate_filename"]
 ogp_social_cards = {{"enable": False}}
-gpulesson_facts = {{"S0": 3, "S1": 2}}
 gpulesson_packages = ["package"]
 sphinx_gallery_conf = {{
     "examples_dirs": "../examples", "gallery_dirs": "lessons", "filename_pattern": r"/\\d\\d_\\w+\\.py$",
@@ -66,7 +65,10 @@ Tables
 .. coverage-table::
 
    S0.1 one thing
+   S0.2 two
+   S0.3 three
    S1.1 and another
+   S1.2 the last
 """
 
 

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 from _ext import accessible
-from projects import INDEX, lesson
+from pages import LESSONS
 
 TABLE = "one run:\nname      share\naten::mm  32.5%\naten::t    3.5%\n"
 TWO_LINES = "GPU   memory    batch of 8  largest\nA100  39.4 GiB  fits        769,792\nThat is all.\n"
 LABELS = "true:    [0.17, 0.51]\nlearned: [0.15, 0.52]\n"
 TRACEBACK = '  File "a.py", line 4\n    print(x)\n    ^^^^^\n  File "b.py", line 7\n    return y\n'
-
-
-def test_the_examples():
-    failed, tried = doctest.testmod(accessible)
-    assert tried and not failed
 
 
 @pytest.mark.parametrize(
@@ -28,55 +21,27 @@ def test_the_rows_of_a_table_are_told_from_text(output, rows):
     assert [number for number, is_row in enumerate(accessible.rows(output.splitlines())) if is_row] == rows
 
 
-PAGE = """
-The ``torch.compile`` of ``run --dry a-b``
-==========================================
-
-The ``torch.load`` of a text.
-
-.. toctree::
-   :caption: More
-
-   tables
-
-.. py:function:: load_file(path)
-
-   Reads.
-
-   :returns: one of
-
-             - this
-             - that
-
-.. rst-class:: sphx-glr-script-out
-
-.. code-block:: none
-
-   a <  1
-   b   20
-   c    3
-"""
-
-
 @pytest.mark.slow
-def test_what_a_page_says_beyond_its_text(project):
-    project.write("docs/index.rst", PAGE + INDEX.partition("====\n")[2])
-    project.write("examples/01_first.py", lesson())
-    build = project.build()
-    assert build.status == 0, build.log
-    page = project.page("index")
-    assert len(page.select("h1 code:first-of-type wbr")) == 1
-    assert not page.select("article section > p wbr")
-    assert [option.get_text() for option in page.select("h1 .joined")] == ["--dry"]
-    assert page.select_one("article p.caption")["aria-level"] == "2"
-    assert page.select_one("dt .sig-paren + wbr") and page.select(".descname wbr")
-    assert page.select("dd li") and not page.select("p ul")
-    assert page.select_one(".columns").get_text() == "a <  1\nb   20\nc    3\n"
-    assert [drawer["aria-label"] for drawer in page.select("aside")] == ["Site menu", "On this page"]
-    assert page.select_one("symbol#svg-toc > path") and not page.select("symbol#svg-toc > svg")
-    lessons = project.page("lessons/01_first")
-    assert {box["role"] for box in lessons.select("div.admonition")} == {"note"}
-    assert lessons.select_one("article h1 + p.downloads") and not lessons.select(".sphx-glr-footer")
-    card = project.page("lessons/index").select_one(".sphx-glr-thumbcontainer")
+def test_what_pages_say_beyond_their_text(site):
+    messages, reference, lesson, lessons = (
+        site.page(name).soup
+        for name in ("errors", "reference", f"lessons/{LESSONS[8].stem}", "lessons/index")
+    )
+    for page in (messages, reference, lesson, lessons):
+        assert {caption["aria-level"] for caption in page.select("p.caption[role=heading]")} == {"2"}
+        assert [drawer["aria-label"] for drawer in page.select("aside")] == ["Site menu", "On this page"]
+        assert page.select_one("symbol#svg-toc > path") and not page.select("symbol#svg-toc > svg")
+        assert not page.select("article section > p wbr, p ul")
+    assert messages.select("h3 code wbr") and reference.select("dt .sig-paren + wbr, .descname wbr")
+    assert reference.select("dd li")
+    assert "--gpus" in [option.get_text() for option in messages.select(".joined")]
+    assert {box["role"] for box in lesson.select("div.admonition")} == {"note"} and lesson.select(".columns")
+    assert lesson.select_one("article h1 + p.downloads") and not lesson.select(".sphx-glr-footer")
+    card = lessons.select_one(".sphx-glr-thumbcontainer")
     assert not card.has_attr("tooltip") and not card.select(".sphx-glr-thumbnail-title")
     assert (card.img["width"], card.img["height"], card.img["loading"]) == ("400", "280", "lazy")
+
+
+def test_the_columns_of_an_output_are_marked_as_they_are_written():
+    html = accessible.keep_columns("<pre>one &lt; two\na &lt;  1\nb   20\nc    3\n</pre>")
+    assert html.endswith('<span class="columns">a &lt;  1\nb   20\nc    3\n</span></pre>')

@@ -76,14 +76,6 @@ def test_pages_link_to_it_and_the_wheels(site):
 
 
 @pytest.mark.slow
-def test_scripts_and_the_check_run_in_the_folder(environment, course):
-    lesson = environment.run("lessons/01_is_there_a_gpu.py", folder=course)
-    assert lesson.returncode == 0 and lesson.stdout, lesson.stderr
-    starter = environment.run("-m", "gpulesson", "check", "exercises/exercise_02.ipynb", folder=course)
-    assert starter.returncode == 1, starter.stdout + starter.stderr
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "solution",
     [
@@ -91,11 +83,14 @@ def test_scripts_and_the_check_run_in_the_folder(environment, course):
         for path in SOLUTIONS
     ],
 )
-def test_check_passes_each_solution(solution, environment, course):
+def test_check_passes_each_solution_and_no_starter(solution, environment, course):
     environment.install("-r", "requirements.txt", folder=course)
     command = ["-m", "gpulesson", "check", solution.stem[-2:], f"solutions/{solution.name}"]
     done = environment.run(*command, folder=course, network=False)
     assert done.returncode == 0, done.stdout + done.stderr
+    starter = f"exercises/exercise_{solution.stem[-2:]}.ipynb"
+    done = environment.run("-m", "gpulesson", "check", starter, folder=course, network=False)
+    assert done.returncode == 1, done.stdout + done.stderr
 
 
 @pytest.mark.slow
@@ -108,6 +103,7 @@ def test_a_notebook_installs_the_package_from_the_folder_and_runs(environment, c
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_an_exercise_is_checked_by_the_last_cell_of_its_notebook(environment, course):
     environment.install("-r", "requirements.txt", folder=course)
     run = environment.run(str(RUNNER), "exercise_03.ipynb", folder=course / "exercises")
@@ -117,7 +113,9 @@ def test_an_exercise_is_checked_by_the_last_cell_of_its_notebook(environment, co
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reason", ["it is not there", "ended with status"])
+@pytest.mark.parametrize(
+    "reason", ["it is not there", pytest.param("ended with status", marks=pytest.mark.thorough)]
+)
 def test_where_nothing_can_be_installed_the_first_cell_stops_the_notebook(
     reason, environment, course, tmp_path
 ):

@@ -1,8 +1,8 @@
 """Every downloaded script and notebook runs by itself: an empty folder, no network, no data.
 
 What guards what. A script is the source of the lesson byte for byte, which the build ran, with data where the
-machine has some; lesson 5's also runs here, with data and without. A notebook has the code of its script, and
-each runs here, in a kernel of its own, without data and where there is a GPU, a simulated one: so every
+machine has some; lesson 8's also runs here, with data and without. A notebook has the code of its script, and
+each runs here, in a separate kernel, without data, on a real or simulated GPU: so every
 lesson has run offline, on the stand-in, and with the code that is left out without a GPU. One of them does
 in each run of the tests; all, in `nox -s thorough`.
 """
@@ -26,11 +26,11 @@ pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 SCRIPTS = LESSONS + GUIDES
 RUN = ("01_is_there_a_gpu",)
-STAND_IN = "fashion-mnist excerpt, 6000/1000"  # what the data call themselves where nobody has any
+STAND_IN = "fashion-mnist excerpt, 6000/1000"  # the source of the data that the package brings
 
 
 def run_offline(command: list[str], folder: Path, data: str | None) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder, without network; `data` is GPULESSON_DATA, or None where nobody set it."""
+    """Run a command in a folder, without network; `data` is GPULESSON_DATA, or None to leave it unset."""
     environment = offline.environment()
     environment |= {"MPLBACKEND": "Agg", "XDG_CACHE_HOME": str(folder.parent / "cache"), "NO_COLOR": "1"}
     environment |= {
@@ -123,7 +123,7 @@ def test_a_script_runs_by_itself(wanted, site, tmp_path):
     data = os.environ.get("GPULESSON_DATA") if wanted == "with data" else None
     if wanted == "with data" and not data:
         pytest.skip("GPULESSON_DATA names no folder with data")
-    (lesson,) = [script for script in LESSONS if script.name.startswith("05")]
+    (lesson,) = [script for script in LESSONS if script.name.startswith("08")]
     script = download(site, lesson, ".py", tmp_path / "empty")
     run = run_offline([sys.executable, script.name], script.parent, data)
     assert run.returncode == 0, run.stderr

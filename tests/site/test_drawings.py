@@ -1,4 +1,4 @@
-"""docs/drawings/*.svg: inline on pages, several on one page, and images of their own in notebooks."""
+"""docs/drawings/*.svg: inline on pages, several on one page, and separate images in notebooks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_drawing_says_what_it_shows_and_needs_nothing_else(path: Path) -> None
     assert {element.tag for element in root.iter()} <= ELEMENTS
     assert {name for element in root.iter() for name in element.attrib} <= ATTRIBUTES
     source = path.read_text("utf-8")
-    assert source.count(XMLNS) == 1, "an image of its own needs its name space"
+    assert source.count(XMLNS) == 1, "a separate image needs its name space"
     assert not re.search(r"<!DOCTYPE|<\?xml-s|//|url\(|@import", source.replace(XMLNS, ""))
 
 

@@ -2,27 +2,115 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from projects import CONF, ROOT, Project, lesson
+from _ext import freshness
+from projects import CONF, Project, lesson
+from sphinx_gallery import gen_rst
 
-pytestmark = pytest.mark.slow  # each builds a project several times
+# -- the digest of a lesson
+
+
+@pytest.fixture
+def digest(tmp_path, monkeypatch) -> Callable[[str], str]:
+    """Returns the digest of a lesson of a project as it is now: another one, and the lesson runs again."""
+    for name in ("package/module.py", "_ext/tables.py", "conf.py", "cache/gpulesson/images", "data/images"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("before")
+    for number in ("01", "02"):
+        text = lesson(text=f".. drawing:: {number}.svg").replace("01_task", f"{number}_task")
+        for folder in ("docs/lessons", "examples"):
+            (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+            (tmp_path / folder / f"{number}_x.py").write_text(text)
+        for name in (f"examples/exercises/{number}_task.py", f"examples/solutions/{number}_task.py"):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text("before")
+    for name in ("GPULESSON_DATA", "GPULESSON_DEVICE", "GPULESSON_SITE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(freshness.pooch, "os_cache", lambda name: tmp_path / "cache" / name)
+    monkeypatch.setattr(freshness, "__file__", str(tmp_path / "_ext/freshness.py"))
+    monkeypatch.setattr(gen_rst, "get_md5sum", gen_rst.get_md5sum)  # which is replaced
+    gallery = {"examples_dirs": "../examples", "gallery_dirs": "lessons"}
+    config = SimpleNamespace(gpulesson_packages=["package"], sphinx_gallery_conf=gallery)
+    app = SimpleNamespace(confdir=tmp_path, srcdir=tmp_path / "docs", config=config)
+
+    def digest(name: str) -> str:
+        freshness.watch_everything(app)
+        return gen_rst.get_md5sum(tmp_path / "docs/lessons" / name, "t")
+
+    return digest
+
+
+@pytest.mark.parametrize(
+    ("file", "changes"),
+    [
+        ("package/module.py", "both"),
+        ("package/deeper/new.py", "both"),
+        ("_ext/tables.py", "both"),
+        ("_ext/deeper/new.py", "both"),
+        ("conf.py", "both"),
+        ("cache/gpulesson/images", "both"),
+        ("examples/exercises/02_task.py", "the second"),
+        ("examples/solutions/02_task.py", "the second"),
+        ("docs/drawings/02.svg", "the second"),
+        ("docs/lessons/02_x.py", "the second"),
+        ("docs/page.rst", "neither"),
+        ("data/images", "neither"),
+    ],
+)
+def test_a_changed_file_runs_the_lessons_that_depend_on_it(digest, tmp_path, file, changes):
+    before = [digest("01_x.py"), digest("02_x.py")]
+    assert before == [digest("01_x.py"), digest("02_x.py")] and before[0] != before[1]
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text("after, and longer")
+    after = [digest("01_x.py"), digest("02_x.py")]
+    changed = [one != other for one, other in zip(before, after, strict=True)]
+    assert changed == [changes == "both", changes != "neither"]
+
+
+@pytest.mark.parametrize("name", ["GPULESSON_DEVICE", "GPULESSON_SITE", "OMP_NUM_THREADS", "GPULESSON_DATA"])
+def test_another_setting_runs_every_lesson(digest, monkeypatch, tmp_path, name):
+    before = digest("01_x.py")
+    monkeypatch.setenv(name, str(tmp_path / "data"))
+    after = digest("01_x.py")
+    assert after != before
+    (tmp_path / "data/more").write_text("")
+    assert (digest("01_x.py") != after) == (name == "GPULESSON_DATA"), "with more data"
+
+
+def test_another_version_of_a_library_runs_every_lesson(digest, monkeypatch):
+    before = digest("01_x.py")
+    monkeypatch.setattr(freshness, "version", lambda name: importlib.metadata.version(name) + ".1")
+    assert digest("01_x.py") != before
+
+
+# -- builds
 
 
 @pytest.fixture(scope="module")
 def first_build(tmp_path_factory, sphinx) -> tuple[Project, Path]:
-    """A project whose two lessons leave a line in a file whenever they run, built once; and a copy of it."""
+    """A project whose lessons and guide leave a line in a file whenever they run, built; and a copy of it."""
     project = Project(tmp_path_factory.mktemp("project"), sphinx)
-    project.write("conf.py", CONF + 'sphinx_gallery_conf["reset_modules"] = ("_ext.freshness.tell_time",)\n')
+    conf = CONF.replace(r"/\d\d_\w+\.py$", r"\.py$")
+    project.write("conf.py", conf + 'sphinx_gallery_conf["reset_modules"] = ("_ext.freshness.tell_time",)\n')
+    run = f'\n# %%\n# A run.\n\nopen({str(project.folder / "runs")!r}, "a").write("{{}} ")\n'
     for name in ("01_first", "02_second"):
-        run = f'\n# %%\n# A run.\n\nopen({str(project.folder / "runs")!r}, "a").write("{name} ")\n'
-        project.write(f"examples/{name}.py", lesson(name, body=run).replace("01_task", f"{name}_task"))
+        text = lesson(name, body=run.format(name)).replace("01_task", f"{name}_task")
+        project.write(f"examples/{name}.py", text)
         for folder in ("exercises", "solutions"):
             project.write(f"examples/{folder}/{name}_task.py", "pass\n")
+    project.write("examples/guides/GALLERY_HEADER.rst", "Beside\n------\n\nMore.\n")
+    figure = "\nimport matplotlib.pyplot as plt\nplt.plot([1, 2])\n"
+    guide = f'"""\nGuide\n=====\n\nText.\n"""\n{run.format("guide")}{figure}'
+    project.write("examples/guides/by_name.py", guide)
     project.write("package/module.py", "one = 1\n")
-    assert runs(project) == ["01_first", "02_second"]
+    assert runs(project) == ["01_first", "02_second", "guide"]
     return project, project.keep()
 
 
@@ -34,138 +122,68 @@ def project(first_build) -> Project:
     return project
 
 
-@pytest.fixture
-def unbuilt(project) -> Project:
-    """That project before its first build."""
-    for made in ("out", "docs/lessons", "cache"):
-        shutil.rmtree(project.folder / made, ignore_errors=True)
-    return project
-
-
-def runs(project: Project, *options: str, **environment: str) -> list[str]:
+def runs(project: Project) -> list[str]:
     """Build, and return the lessons that ran."""
     record = project.write("runs", "")
-    build = project.build(*options, **environment)
+    build = project.build()
     assert build.status == 0, build.log
     return record.read_text().split()
 
 
-def test_a_build_says_how_long_it_has_taken(project):
-    project.write("package/module.py", "one = 2\n")
-    assert project.build().log.count(" s after the start)") == 2  # for each lesson
-
-
-def test_nothing_changed_nothing_runs_and_nothing_is_read(project):
+@pytest.mark.slow
+def test_only_what_changed_runs_and_is_read(project):
     record = project.write("runs", "")
     build = project.build()
     assert record.read_text() == ""
     assert "0 added, 0 changed, 0 removed" in build.log, "a build without changes reads no page"
 
+    solution = project.write("examples/solutions/02_second_task.py", 'print("another way")\n')
+    starter = project.write("examples/exercises/02_second_task.py", "another = task\n")
+    assert runs(project) == ["02_second"]
+    page = project.page("lessons/02_second")
+    assert page.select_one("details.solution pre").get_text() == solution.read_text()
+    link = page.select_one("details.solution a.download")["href"]
+    assert (project.folder / "out/lessons" / link).read_text() == solution.read_text()
+    notebook = project.folder / "docs/lessons/exercises/02_second_task.ipynb"
+    assert starter.read_text().strip() in notebook.read_text()
 
-def test_a_changed_package_runs_every_lesson(project):
     project.write("package/module.py", "one = 2\n")
-    assert runs(project) == ["01_first", "02_second"]
-    project.write("package/deeper/new.py", "")
-    assert runs(project) == ["01_first", "02_second"]
-    assert runs(project) == []
+    record.write_text("")
+    assert project.build().log.count(" s after the start)") == 3, "for each script that runs"
+    assert record.read_text().split() == ["01_first", "02_second", "guide"]
 
 
-def test_a_changed_extension_runs_every_lesson(project):
-    shutil.copytree(ROOT / "docs/_ext", project.folder / "_ext")
-    project.write("conf.py", CONF.replace(str(ROOT / "docs"), str(project.folder), 1))
-    runs(project)
-    project.write("_ext/deeper/new.py", "")
-    assert runs(project) == ["01_first", "02_second"]
-
-
-def test_a_changed_lesson_runs_alone(project):
-    script = project.folder / "examples/02_second.py"
-    script.write_text(script.read_text().replace("A run.", "Another."))
-    assert runs(project) == ["02_second"]
-
-
-def test_a_guide_is_a_page_that_ran_too(project):
-    project.write("conf.py", CONF.replace(r"/\d\d_\w+\.py$", r"\.py$"))
-    project.write("examples/guides/GALLERY_HEADER.rst", "Beside\n------\n\nMore.\n")
-    run = f"open({str(project.folder / 'runs')!r}, 'a').write('guide ')"
-    guide = project.write("examples/guides/by_name.py", f'"""\nGuide\n=====\n\nText.\n"""\n\n{run}\n')
-    assert runs(project) == ["01_first", "02_second", "guide"]
-    assert runs(project) == []
-    project.write("package/module.py", "one = 3\n")
-    assert runs(project) == ["01_first", "02_second", "guide"]
-    guide.write_text(guide.read_text().replace("Text.", "Other text."))
-    assert runs(project) == ["guide"]
+@pytest.mark.slow
+def test_a_renamed_script_leaves_nothing_behind(project):
+    assert list(project.folder.glob("docs/lessons/**/*by_name_001.png"))
+    guide = project.folder / "examples/guides/by_name.py"
     guide.rename(guide.with_name("renamed.py"))
-    assert runs(project) == ["guide"]
+    for folder in ("exercises", "solutions"):
+        task = project.folder / f"examples/{folder}/02_second_task.py"
+        task.rename(task.with_name("renamed_task.py"))
+    script = project.folder / "examples/02_second.py"
+    script.write_text(script.read_text().replace("02_second_task", "renamed_task"))
+    assert runs(project) == ["02_second", "guide"]
     assert not list(project.folder.glob("docs/lessons/**/*by_name*"))
+    assert not list(project.folder.glob("docs/lessons/**/*02_second_task*"))
 
 
-@pytest.mark.parametrize("folder", ["exercises", "solutions"])
-def test_a_changed_exercise_makes_its_lesson_anew(project, folder):
-    project.write(f"examples/{folder}/02_second_task.py", "print(2)\n")
-    assert runs(project) == ["02_second"]
-
-
-def test_other_data_or_another_device_runs_every_lesson(project, tmp_path_factory):
-    data = tmp_path_factory.mktemp("data")
-    assert runs(project, GPULESSON_DEVICE="cpu") == ["01_first", "02_second"]
-    assert runs(project, GPULESSON_DEVICE="cpu", GPULESSON_DATA=str(data)) == ["01_first", "02_second"]
-    (data / "images").write_bytes(b"more")
-    assert runs(project, GPULESSON_DEVICE="cpu", GPULESSON_DATA=str(data)) == ["01_first", "02_second"]
-    assert runs(project, GPULESSON_DEVICE="cpu", GPULESSON_DATA=str(data)) == []
-
-
-def test_another_address_runs_every_lesson(project):
-    """It is in their notebooks."""
-    assert runs(project, GPULESSON_SITE="https://example.org/") == ["01_first", "02_second"]
-
-
-def test_data_in_the_cache_folder_counts_too(project):
-    project.write("cache/gpulesson/images", "downloaded meanwhile")
-    assert runs(project) == ["01_first", "02_second"]
-
-
-def test_another_version_of_a_library_runs_every_lesson(project):
-    assert runs(project, PYTHONPATH="") == [], "a new interpreter with the same libraries"
-    old = 'import importlib.metadata\nimportlib.metadata.version = lambda name: "0.0.0"\n'
-    project.write("sitecustomize.py", old)
-    assert runs(project, PYTHONPATH=str(project.folder)) == ["01_first", "02_second"]
-
-
-def test_a_failing_lesson_fails_the_build_until_it_is_mended(unbuilt):
-    script = unbuilt.folder / "examples/02_second.py"
-    good = script.read_text()
+@pytest.mark.slow
+def test_a_build_fails_until_lesson_and_page_are_fixed(project):
+    for made in ("out", "docs/lessons", "cache"):
+        shutil.rmtree(project.folder / made, ignore_errors=True)
+    script, page = project.folder / "examples/02_second.py", project.folder / "docs/index.rst"
+    good, text = script.read_text(), page.read_text()
     script.write_text(good.replace('print("it ran")', 'raise RuntimeError("broken on purpose")'))
+    page.write_text(text + "\n.. nonsense::\n")
     for _ in range(2):
-        build = unbuilt.build()
+        build = project.build()
         assert build.status != 0
         assert "02_second.py" in build.log and "broken on purpose" in build.log
+        assert 'Unknown directive type "nonsense"' in build.log
     script.write_text(good)
-    assert runs(unbuilt) == ["02_second"], "the other one has not changed"
-    thumbs = unbuilt.folder / "docs/lessons/images/thumb"
+    page.write_text(text)
+    assert runs(project) == ["02_second"], "the others have not changed"
+    thumbs = project.folder / "docs/lessons/images/thumb"
     first, second = (thumbs / f"sphx_glr_{name}_thumb.png" for name in ("01_first", "02_second"))
     assert first.read_bytes() == second.read_bytes(), "the thumbnail still says BROKEN"
-
-
-def test_a_renamed_lesson_leaves_nothing_behind(project):
-    figure = "\nimport matplotlib.pyplot as plt\nplt.plot([1, 2])"
-    script = project.folder / "examples/02_second.py"
-    script.write_text(script.read_text() + figure)
-    runs(project)
-    assert list(project.folder.rglob("*sphx_glr_02_second_001.png"))
-    script.rename(script.with_name("02_renamed.py"))
-    assert runs(project) == ["02_second"]
-    left = set((project.folder / "docs/lessons").rglob("*02_second*"))
-    left -= set((project.folder / "docs/lessons/exercises").iterdir())  # its exercise has not been renamed
-    assert not left
-
-
-def test_a_warning_comes_back_until_it_is_mended(unbuilt):
-    page = unbuilt.folder / "docs/index.rst"
-    good = page.read_text()
-    page.write_text(good + "\n.. nonsense::\n")
-    for _ in range(2):
-        build = unbuilt.build()
-        assert build.status != 0 and 'Unknown directive type "nonsense"' in build.log
-    page.write_text(good)
-    assert runs(unbuilt) == [], "a warning on another page does not run the lessons again"

@@ -74,7 +74,7 @@ def test_the_file_beside_the_notebook_or_in_the_courses_folder_comes_first(machi
     assert file.as_uri() in capsys.readouterr().out
 
 
-def test_a_file_above_another_folder_is_somebody_elses(machine, monkeypatch):
+def test_a_file_above_another_folder_is_not_used(machine, monkeypatch):
     machine.modules.remove("gpulesson")
     (machine.folder.parent / WHEEL).touch()
     other = machine.folder.parent / "downloads"

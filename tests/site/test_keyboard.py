@@ -1,4 +1,4 @@
-"""A lesson used with the keyboard, on a telephone and on a desk: the focus is seen wherever it goes."""
+"""A lesson used with the keyboard, on a telephone and on a desk: the focus is always visible."""
 
 from __future__ import annotations
 

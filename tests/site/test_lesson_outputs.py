@@ -1,4 +1,4 @@
-"""What the lessons print on their pages, against arithmetic of its own."""
+"""What the lessons print on their pages, against independent arithmetic."""
 
 from __future__ import annotations
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
-import shutil
 from pathlib import Path
 
 import nbformat
@@ -105,19 +103,23 @@ BODY = r"""
 
 
 @pytest.fixture(scope="module")
-def site(built, tmp_path_factory) -> Project:
-    first = lesson("First", text=".. covers:: S0.1", body=BODY)
+def files(tmp_path_factory) -> dict[str, str]:
+    """What both sites are made of."""
     picture = tmp_path_factory.mktemp("picture") / "picture.png"
     picture.write_bytes(PICTURE)
     copy = f"import shutil\nshutil.copy({str(picture)!r}, 'docs')"
-    files = {
-        "conf.py": f"{CONF}\n{copy}\ngpulesson_wheel = {WHEEL!r}",
+    return {
+        "conf.py": f"{CONF}\n{copy}\ngpulesson_wheel = {WHEEL!r}\n",
         "docs/tables.rst": f".. _a label:\n{TABLES}",
-        "examples/01_first.py": first,
+        "examples/01_first.py": lesson("First", text=".. covers:: S0.1", body=BODY),
         "examples/02_other.py": lesson("Other *one*"),
         "examples/exercises/01_task.py": TASK,
         "examples/exercises/exercise_04.py": (ROOT / "examples/exercises/exercise_04.py").read_text("utf-8"),
     }
+
+
+@pytest.fixture(scope="module")
+def site(built, files) -> Project:
     return built(files)
 
 
@@ -200,7 +202,7 @@ def test_roles_and_text(html):
     assert [item for item in html.find_all("p") if item.get_text() in ("1. Not a list.", "- Nor this.")][1]
 
 
-def test_a_lone_dollar_is_no_formula(notebook):
+def test_a_lone_dollar_is_not_a_formula(notebook):
     source = "".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     assert r"<span>\$</span>1 and <span>\$</span>2" in source, "else JupyterLab shows a formula"
 
@@ -291,21 +293,13 @@ def test_the_last_cell_of_an_exercise_checks_its_functions(site):
 
 
 @pytest.fixture(scope="module")
-def addressed(site) -> Project:
-    """The same site, once it has an address, a repository, and a branch of it that holds the course."""
-    ran = site.folder / "docs/lessons/01_first.py.md5"
-    os.utime(ran, (1, 1))
-    settings = {"html_baseurl": "https://example.org/course", "gpulesson_course_branch": "course"}
-    settings["gpulesson_repository"] = "https://github.com/someone/gpulesson/"
-    copy = site.keep()
-    build = site.build(*(word for name in settings for word in ("-D", f"{name}={settings[name]}")))
-    assert build.status == 0, build.log
-    assert ran.stat().st_mtime == 1, "the lesson has run again"
-    made = Project(site.folder.with_name("addressed"), None)
-    shutil.rmtree(made.folder)
-    shutil.copytree(site.folder, made.folder)
-    site.restore(copy)
-    return made
+def addressed(built, files) -> Project:
+    """A site with an address, a repository, and a branch of it that holds the course."""
+    settings = (
+        'html_baseurl, gpulesson_course_branch = "https://example.org/course", "course"\n'
+        'gpulesson_repository = "https://github.com/someone/gpulesson/"\n'
+    )
+    return built({**files, "conf.py": files["conf.py"] + settings})
 
 
 def test_with_an_address_notebooks_link_to_the_site(addressed):
@@ -332,69 +326,3 @@ def test_launchers_open_the_notebook_in_the_branch(addressed):
 def test_without_an_address_there_is_no_launcher_and_no_link_to_the_site(site, html):
     assert not site.page("lessons/01_first").select("p.downloads a[href^=https]")
     assert not html.select("a[href$=html]")
-
-
-def test_the_download_is_the_clean_notebook(site):
-    downloads = {
-        link["href"]
-        for link in site.page("lessons/01_first").select("p.downloads a")
-        if ".ipynb" in link["href"]
-    }
-    (notebook,) = [json.loads((site.folder / "out/lessons" / link).read_text()) for link in downloads]
-    assert notebook == json.loads((site.folder / "docs/lessons/01_first.ipynb").read_text())
-
-
-def test_the_downloaded_script_is_the_script(site):
-    assert (site.folder / "docs/lessons/01_first.py").read_text() == (
-        site.folder / "examples/01_first.py"
-    ).read_text()
-
-
-def test_what_has_no_markdown_form_is_a_warning(project):
-    body = """
-# %%
-# -a  an option list
-#
-# See :ref:`genindex`.
-#
-# See :doc:`/nowhere`.
-#
-# See :nonsense:`x`.
-#
-# .. image:: /lost.png
-
-3
-"""
-    project.write("examples/01_first.py", lesson(body=body))
-    build = project.build()
-    assert build.status != 0
-    line = (project.folder / "examples/01_first.py").read_text().splitlines().index(
-        "# -a  an option list"
-    ) + 1
-    found = re.search(r"01_first.py:(\d+): WARNING: notebook: no Markdown form for option_list", build.log)
-    assert found and abs(int(found[1]) - line) <= 3, build.log
-    assert "no Markdown form for this reference: give it a text, :ref:`text <genindex>`" in build.log
-    assert "no Markdown form for this reference: give it a text, :doc:`text </nowhere>`" in build.log
-    assert "notebook: " in build.log and 'Unknown interpreted text role "nonsense"' in build.log
-    assert f"picture /lost.png, there is no file {project.folder}/docs/lost.png" in build.log
-    again = project.build()
-    assert "no Markdown form for option_list" in again.log, "the next build is silent about it"
-
-
-def test_a_changed_starter_changes_the_notebook(project):
-    project.write("examples/01_first.py", lesson())
-    project.build()
-    project.write("examples/exercises/01_task.py", "another = task\n")
-    project.build()
-    assert "another = task" in (project.folder / "docs/lessons/01_first.ipynb").read_text()
-
-
-def test_a_removed_exercise_leaves_no_notebook(project):
-    project.write("examples/01_first.py", lesson())
-    starter = project.write("examples/exercises/02_task.py", "another = task\n")
-    assert project.build().status == 0
-    notebooks = project.folder / "docs/lessons/exercises"
-    assert {path.name for path in notebooks.iterdir()} == {"01_task.ipynb", "02_task.ipynb"}
-    starter.unlink()
-    assert project.build().status == 0
-    assert {path.name for path in notebooks.iterdir()} == {"01_task.ipynb"}

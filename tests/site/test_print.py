@@ -14,7 +14,10 @@ from pypdf import PdfReader
 
 pytestmark = pytest.mark.slow
 
-PRINTED = ["02_tensors_and_devices", "05_fashion_mnist", "12_speed_ladder"]
+PRINTED = ["12_speed_ladder"]
+PRINTED += [
+    pytest.param(name, marks=pytest.mark.thorough) for name in ("02_tensors_and_devices", "05_fashion_mnist")
+]
 # a print dialogue waits for the figures that no one has scrolled to; the call for a PDF does not always
 LOAD = """() => Promise.all([...document.querySelectorAll("img.figure.only-light")].map(figure => {
     figure.loading = "eager";

@@ -1,17 +1,11 @@
 """What the search counts of a page; what it answers is asked in a browser, in test_browser.py."""
 
-import doctest
 from pathlib import Path
 from types import SimpleNamespace
 
 import tomllib
 from _ext import search
 from _ext.search import Part
-
-
-def test_examples_in_docstrings():
-    failed, tried = doctest.testmod(search)
-    assert tried and not failed
 
 
 def index(folder, monkeypatch, words="", **pages):

@@ -1,5 +1,5 @@
-"""What a GPU gave for each cell of a lesson: recorded where there is a GPU, shown wherever the site is built.
+"""The output of a GPU for each cell of a lesson: recorded on a machine with a GPU, shown by every build.
 
-`files` is the file of a recording, and the hash by which it knows a cell. `run` makes a recording; `pages`
-shows it beside the output of the build.
+`files` has the format of a recording, and the hash of a cell. `run` makes a recording; `pages` shows it
+beside the output of the build.
 """

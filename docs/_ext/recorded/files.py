@@ -1,7 +1,8 @@
-"""The file of a recording: what a named GPU printed for each cell of one lesson, known by the cell's hash.
+"""The file of a recording: what a named GPU printed for each cell of a lesson, by the cell's hash.
 
-``docs/recordings/NN_name.json`` holds the texts, one line of output a line; the folder
-``docs/recordings/NN_name/`` holds the figures. What is damaged, altered, or of another lesson is refused.
+``docs/recordings/NN_name.json`` holds the texts, a line of the file for each line of output; the folder
+``docs/recordings/NN_name/`` holds the figures. A recording that is damaged, altered, or of another lesson is
+refused.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Cell:
 
 
 def read_cells(script: Path) -> list[Cell]:
-    """Split a lesson into its code cells, just as sphinx-gallery does."""
+    """Split a lesson into its code cells, as sphinx-gallery does."""
     cells = list(code_cells(script))
     hashes = chain(code for _, code in cells)
     return [Cell(line, code, key) for (line, code), key in zip(cells, hashes, strict=True)]
@@ -57,8 +58,8 @@ def read_cells(script: Path) -> list[Cell]:
 def chain(codes: Iterable[str]) -> Iterator[str]:
     r"""Yield the hash of each cell: SHA-256 over the code so far, its first 16 hexadecimal digits.
 
-    Neither the text between the cells counts, nor blank lines around a cell, nor spaces at the end of a line,
-    nor whether a cell is folded.
+    The text between cells does not count, nor do blank lines around a cell, spaces at the end of a line, and
+    whether a cell is folded.
 
     Examples
     --------
@@ -77,7 +78,7 @@ def chain(codes: Iterable[str]) -> Iterator[str]:
 
 
 class RecordingError(ValueError):
-    """A recording that cannot be made, or cannot be shown."""
+    """A recording cannot be made, or cannot be shown."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture: its file and that file's SHA-256, a text that stands for it, its width in CSS pixels."""
+    """A picture: its file and that file's SHA-256, its alternative text, its width in CSS pixels."""
 
     file: str
     sha256: str
@@ -123,7 +124,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class RecordedCell:
-    """What one cell gave.
+    """The output of one cell.
 
     Attributes
     ----------
@@ -132,7 +133,7 @@ class RecordedCell:
     code : str
         The first line of its code, for the reviewer.
     stdout, html : tuple of str
-        Lines: what it printed, with the text of its last expression; the HTML of that, if it has any.
+        The lines that it printed, with the text of its last expression; the HTML of that, if it has any.
     figures : tuple of Figure
     seconds : float
         Wall time, with the GPU's work done.
@@ -170,7 +171,7 @@ def to_json(recording: Recording) -> str:
 
 
 def content_digest(content: dict[str, Any]) -> str:
-    """Digest everything in the file but the digest itself, however it is laid out."""
+    """Digest everything in the file but the digest itself, whatever its layout."""
     rest = {name: value for name, value in content.items() if name != "digest"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
@@ -182,10 +183,10 @@ def lines_of(text: str) -> tuple[str, ...]:
 
 
 def write(recording: Recording, pictures: dict[str, bytes], folder: Path) -> Path:
-    """Write the pictures, then the file, and remove the pictures of an earlier recording last.
+    """Write the pictures, then the file; remove the pictures of an earlier recording last.
 
-    A picture's name holds a part of its digest, so none takes the place of an old one: a recording is whole
-    at every moment.
+    A picture's name holds a part of its digest, so it overwrites no other: the recording is complete at every
+    moment.
     """
     place, path = folder / recording.lesson, folder / f"{recording.lesson}.json"
     folder.mkdir(parents=True, exist_ok=True)
@@ -211,13 +212,13 @@ def load(path: Path) -> Recording:
     try:
         return checked(path)
     except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
-        reason = error if isinstance(error, RecordingError) else f"it is no recording, {error!r:.200}"
+        reason = error if isinstance(error, RecordingError) else f"it is not a recording, {error!r:.200}"
         remedy = f"Record it again (nox -s record -- {path.stem}), or remove it and its figures."
         raise RecordingError(f"recording {path.parent.name}/{path.name}: {reason}. {remedy}") from error
 
 
 def checked(path: Path) -> Recording:
-    """Read a file; its digest says that it is as `write` left it, so no part is looked at further."""
+    """Read a file; its digest proves that `write` wrote all of it, so nothing else is checked."""
     content = json.loads(path.read_text(encoding="utf-8"))
     digest, schema = content.pop("digest"), content["schema"]
     expect("its schema", schema, SCHEMA)
@@ -232,7 +233,7 @@ def checked(path: Path) -> Recording:
 def made_cell(
     folder: Path, figures: list[dict[str, Any]], stdout: list[str], html: list[str], **rest: Any
 ) -> RecordedCell:
-    """Make a cell of its JSON, with figures that lie in the folder."""
+    """Make a cell from its JSON, with figures from the folder."""
     drawn = tuple(Figure(**figure) for figure in figures)
     for figure in drawn:
         path = folder / figure.file

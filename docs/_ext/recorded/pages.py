@@ -1,10 +1,10 @@
-"""Puts the recorded output of a GPU beside the output of this build, cell by cell, and says whose each is.
+"""Puts the recorded output of a GPU beside the output of this build, cell by cell, each with its machine.
 
-While a lesson runs, `mark_cell` writes a mark behind each cell into the generated page: the cell's hash, and
+While a lesson runs, `mark_cell` writes a mark after each cell into the generated page: the cell's hash, and
 the machine that ran it. When the page is read, the output around each mark gets a label, and a box with the
-recording of that very cell follows, if the GPU gave something else. Notebooks and scripts are made of the
-lesson itself, without marks. The table of all recordings says which lesson was recorded on what, when, and
-how much of it still holds.
+recording of that cell follows if the GPU printed something else. Notebooks and scripts are made from the
+lesson itself, without marks. The table of all recordings says on which GPU each lesson was recorded, when,
+and how many of its cells are up to date.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 import imagesize
 from docutils import nodes
 from docutils.parsers.rst import directives
-from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.transforms import SphinxTransform
@@ -43,7 +42,7 @@ NONE = (
 
 
 class ran_cell(nodes.Invisible, nodes.Element):
-    """Stands behind a cell; `hash` is the cell's, `machine` the one that ran it."""
+    """Marks the end of a cell; `hash` is the cell's, `machine` the one that ran it."""
 
 
 class RanCell(SphinxDirective):
@@ -57,14 +56,14 @@ class RanCell(SphinxDirective):
 
 
 def mark_cell(block: Any, block_vars: dict[str, Any], gallery_conf: Any) -> str:
-    """Return the mark of the cell that just ran; sphinx-gallery takes it for the markup of figures."""
+    """Return the mark of the cell that just ran; for sphinx-gallery it is an image scraper's markup."""
     cells = read_cells(Path(block_vars["src_file"]))
     key = next(cell.hash for cell in cells if cell.line == block.lineno)
     return f"\n.. ran-cell:: {key}\n   :machine: {machine()}\n"
 
 
 def machine() -> str:
-    """Name what a lesson computes on in this process, if it has loaded torch."""
+    """Name the device on which a lesson computes in this process, if it has loaded torch."""
     if "torch" not in sys.modules:
         return ""
     import torch
@@ -77,7 +76,7 @@ def machine() -> str:
 
 
 def gather(mark: ran_cell) -> list[nodes.Node]:
-    """Take the figures before a mark and the texts behind it out of the page."""
+    """Take the figures before a mark and the texts after it out of the page."""
     siblings, place = mark.parent.children, mark.parent.index(mark)
     first, last = place, place + 1
     while first > 0 and is_figure(siblings[first - 1]):
@@ -104,7 +103,7 @@ def is_text(node: nodes.Node) -> bool:
 
 
 class PlaceOutputs(SphinxTransform):
-    """Label the output of each cell, and put the recording of the cell behind it."""
+    """Label the output of each cell, and put the cell's recording after it."""
 
     default_priority = 500
 
@@ -156,7 +155,7 @@ def recordings_digest(app: Sphinx, lesson: str = "*") -> str:
 
 
 def changed_recordings(app: Sphinx, env: BuildEnvironment, *changes: set[str]) -> list[str]:
-    """Read a page again whose recording was made, changed or removed; no lesson has to run for that."""
+    """Read a page again if its recording was made, changed or removed; no lesson has to run for that."""
     pages = {name: facts["recordings"] for name, facts in env.metadata.items() if "recordings" in facts}
     return [name for name, (lesson, known) in pages.items() if recordings_digest(app, lesson) != known]
 
@@ -191,9 +190,9 @@ def refuse_strays(app: Sphinx, env: BuildEnvironment) -> None:
 def this_build(
     machine: str, said: str | None, recording: Recording | None, live: Sequence[nodes.Node]
 ) -> nodes.container:
-    """Put a label on what this build's machine gave: in words once a page, then the machine where it changes.
+    """Label the output of this build's machine: in words once a page, later only where the machine changes.
 
-    All others get a short mark from the style.
+    All other output gets a short mark from the style sheet.
     """
     if said is None:
         head = [label("Output of this build", machine)]
@@ -208,7 +207,7 @@ def this_build(
 def recorded_box(
     recordings: Path, recording: Recording, cell: RecordedCell, live: Sequence[nodes.Node]
 ) -> nodes.container | None:
-    """Show what the GPU gave; None if it was the same, or nothing either."""
+    """Show the GPU's output; None if it was the same."""
     if same(cell, live):
         return None
     if not (cell.stdout or cell.html or cell.figures):
@@ -235,7 +234,7 @@ def label(text: str, machine: str) -> nodes.paragraph:
 
 
 def shown(folder: Path, cell: RecordedCell) -> list[nodes.Node]:
-    """Show figures, text and HTML in sphinx-gallery's order and dress; the figures when they are unfolded."""
+    """Show figures, folded, text and HTML in sphinx-gallery's order and classes."""
     pictures = [picture(folder, figure) for figure in cell.figures]
     found: list[nodes.Node] = [fold("Its picture", *pictures, kind="picture")] if pictures else []
     if cell.stdout:
@@ -248,7 +247,7 @@ def shown(folder: Path, cell: RecordedCell) -> list[nodes.Node]:
 
 
 def picture(folder: Path, figure: Figure) -> nodes.Node:
-    """Show a picture, whose place is kept free until it is loaded."""
+    """Show a picture; its size keeps the place free until it is loaded."""
     width, height = imagesize.get(folder / figure.file)
     size = {"width": str(figure.width), "height": f"{figure.width * height / width:.0f}"}
     uri, classes = f"/recordings/{folder.name}/{figure.file}", ["sphx-glr-single-img", "no-scaled-link"]
@@ -256,7 +255,7 @@ def picture(folder: Path, figure: Figure) -> nodes.Node:
 
 
 def same(cell: RecordedCell, live: Sequence[nodes.Node]) -> bool:
-    """Return whether this build and the GPU gave the same, and only text or nothing."""
+    """Return whether this build and the GPU printed the same text, or nothing, and no figures or HTML."""
     texts = [lines_of(node.astext()) for node in live if isinstance(node, nodes.literal_block)]
     printed = [cell.stdout] if cell.stdout else []
     return len(texts) == len(live) and texts == printed and not (cell.html or cell.figures)
@@ -266,7 +265,7 @@ def same(cell: RecordedCell, live: Sequence[nodes.Node]) -> bool:
 
 
 class MeasuredTable(SphinxDirective):
-    """A row for each lesson, the machines, the content below; or the sentence that there is no recording."""
+    """A row for each lesson, the machines, and the content; or a sentence if nothing was recorded."""
 
     has_content = True
 
@@ -290,14 +289,8 @@ class MeasuredTable(SphinxDirective):
 
     def rows(self, lessons: dict[str, Path], found: dict[str, Recording | None]) -> Iterator[list[object]]:
         for name, recording in found.items():
-            page = self.link(docname(self.env.app, name))
-            yield [page, *(row(recording, lessons[name]) if recording else ["not recorded", "", "", ""])]
-
-    def link(self, page: str) -> list[nodes.Node]:
-        """Link to a page by its title, which is known when all pages have been read."""
-        options = {"reftype": "doc", "refdomain": "std", "reftarget": f"/{page}", "refexplicit": False}
-        reference = addnodes.pending_xref("", nodes.inline("", page), refdoc=self.env.docname, **options)
-        return [reference]
+            link, _ = self.parse_inline(f":doc:`/{docname(self.env.app, name)}`")
+            yield [link, *(row(recording, lessons[name]) if recording else ["not recorded", "", "", ""])]
 
 
 def row(recording: Recording, script: Path) -> list[object]:
@@ -312,7 +305,7 @@ def row(recording: Recording, script: Path) -> list[object]:
 
 
 def described(run: Run) -> nodes.list_item:
-    """Tell what is common to the lessons of one run."""
+    """Describe the machine and the software of one run."""
     several = f"{run.gpu_count} × " if run.gpu_count > 1 else ""
     text = (
         f"{several}{run.gpu}, {run.date}: PyTorch {run.torch}, built for {run.built_for}; "

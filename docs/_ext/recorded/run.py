@@ -1,7 +1,7 @@
-"""Runs lessons on a GPU and records what they give: docs/record.py is its command line.
+"""Runs lessons on a GPU and records their output: docs/record.py is its command line.
 
-A lesson runs cell by cell as in a build of the site: the same cells, the same state of PyTorch before, the
-same text for the last expression. Nothing is written before the lesson has ended well.
+A lesson runs cell by cell as in a build of the site: the same cells, the same initial state of PyTorch, the
+same text for the last expression. Nothing is written before the whole lesson has succeeded.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def present_gpu(rehearsal: bool = False) -> Run:
     Parameters
     ----------
     rehearsal : bool
-        Take a simulated GPU, too. It has its name, by which every reader of a recording refuses it.
+        Accept a simulated GPU, too. Every reader of a recording refuses it by its name.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def record(script: Path, folder: Path, run: Run, project: Path) -> Path:
     run : Run
         The machine.
     project : Path
-        The paths in what the lesson prints are shortened where they lead there.
+        Paths into this folder are shortened in the output.
 
     Returns
     -------
@@ -123,14 +123,14 @@ def record(script: Path, folder: Path, run: Run, project: Path) -> Path:
 
 @contextlib.contextmanager
 def surroundings(script: Path, main: ModuleType) -> Iterator[None]:
-    """Let a lesson believe that it runs as a script in its own folder."""
+    """Set up the process as if the lesson ran as a script in its own folder."""
     before, path, argv, folder = sys.modules["__main__"], sys.path[:], sys.argv[:], Path.cwd()
     sys.modules["__main__"], sys.argv[:] = main, [str(script)]
     sys.path.append(str(script.parent))
     os.chdir(script.parent)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PracticeWarning)  # that the real GPU is used: the box says so
+            warnings.simplefilter("ignore", PracticeWarning)  # "a real GPU is used", which the box says
             yield
     finally:
         os.chdir(folder)
@@ -139,7 +139,7 @@ def surroundings(script: Path, main: ModuleType) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class CellRun:
-    """What a cell printed, the HTML of its last expression, its seconds, and the GPU memory at its peak."""
+    """A cell's output, the HTML of its last expression, its seconds, and its peak GPU memory in bytes."""
 
     text: str
     html: str
@@ -187,7 +187,7 @@ def execute(cell: Cell, script: Path, main: ModuleType) -> object:
 
 
 def shown(value: object) -> tuple[str, str]:
-    """Return the text or the HTML that stands for a value, as sphinx-gallery chooses: HTML first."""
+    """Return the text or the HTML of a value; HTML comes first, as in sphinx-gallery."""
     if value is None:
         return "", ""
     html = value._repr_html_() if hasattr(value, "_repr_html_") else None
@@ -200,7 +200,7 @@ def finish_gpu_work() -> None:
 
 
 def gpu_in_use() -> bool:
-    """Return whether the lesson has touched the GPU; before, even a question would."""
+    """Return whether the lesson has initialized CUDA, which a query would do, too."""
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
@@ -219,7 +219,7 @@ def recorded(cell: Cell, result: CellRun, figures: tuple[Figure, ...], project: 
 
 
 def draw(number: int, pictures: dict[str, bytes]) -> Figure:
-    """Draw an open figure, sharp on dense screens, and describe it."""
+    """Draw an open figure at double resolution, and describe it."""
     figure, file = plt.figure(number), io.BytesIO()
     figure.savefig(file, format="webp", dpi=2 * figure.dpi, pil_kwargs={"lossless": True})
     picture = file.getvalue()
