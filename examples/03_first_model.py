@@ -607,7 +607,7 @@ for row, (a, b, c) in enumerate(columns):
 #       epoch and after a hundred.
 #
 #    To check it: ``python -m gpulesson check exercise_03.py``. The check calls your
-#    functions on the :term:`practice GPU`, with flowers of its own.
+#    functions on the :term:`practice GPU`, with its own flowers.
 #
 #    You are done when the check passes, and your two losses are those that the lesson's
 #    loop printed for epochs 1 and 11.

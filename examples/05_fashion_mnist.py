@@ -443,7 +443,7 @@ for name, each in (("logits", model), ("softmax", with_softmax)):
 #       the images, and prints a line for each class, the hardest first.
 #
 #    To check it: ``python -m gpulesson check exercise_05.py``. The check calls your
-#    functions on the :term:`practice GPU`, with images of its own, and one class has
+#    functions on the :term:`practice GPU`, with its own images, and one class has
 #    none.
 #
 #    You are done when the check passes, and ten lines are printed. Was your prediction

@@ -283,7 +283,7 @@ def make_run():
 
 # %%
 # The loop is that of lesson 4. New is the *generator* ``order``: we set its :term:`seed`
-# anew for each epoch, so the order of the rows follows from the epoch's number. This
+# again for each epoch, so the order of the rows follows from the epoch's number. This
 # will let us find our place again.
 
 
@@ -307,7 +307,7 @@ def train(model, optimizer, scheduler, epochs):
 
 # %%
 # We run ten epochs without a break. Then we make the same run again, stop it after eight,
-# and save its weights. The next day we make everything anew, load the weights, and run
+# and save its weights. The next day we make everything again, load the weights, and run
 # the last two epochs. What will the :term:`loss` do?
 
 whole, optimizer, scheduler = make_run()
@@ -559,7 +559,7 @@ print(torch.cat([before, *after]).sort().values.tolist())
 #
 # What it adds: it finds its place within an epoch by itself, however the loader shuffles.
 # It keeps the last three checkpoints, each with a *digest*, a number computed from all
-# that is in it: a damaged file is noticed, and skipped. Its files are no pickles, so they
+# that is in it: a damaged file is noticed, and skipped. Its files are not pickles, so they
 # cannot call a function. :doc:`/promises` says how this is tested. (Its exit status is
 # 143, as the system's would be: 128 plus the number of the signal, 15.)
 #

@@ -191,7 +191,7 @@ with attempt():
 #
 # .. _loss-weights:
 #
-# got weight: move the loss when it has tensors of its own
+# got weight: move the loss when it has its own tensors
 # --------------------------------------------------------
 #
 # .. covers:: S4.5
@@ -296,7 +296,7 @@ with attempt():
 # Input type and weight type should be the same: look for the word cuda
 # ---------------------------------------------------------------------
 #
-# Networks for images use convolutions, and a convolution has a check of its own:
+# Networks for images use convolutions, and a convolution has its own check:
 
 convolution = nn.Conv2d(1, 8, kernel_size=3).to(device)
 images = torch.randn(64, 1, 28, 28)
@@ -423,7 +423,7 @@ for name in ("cuda", "cpu"):
 # No message: a forgotten eval gives two answers to one question
 # --------------------------------------------------------------
 #
-# In :term:`training mode`, :term:`dropout` sets numbers to zero at random, and draws anew
+# In :term:`training mode`, :term:`dropout` sets numbers to zero at random, and draws again
 # in each call. We ask a network twice about the same 64 rows. How many answers change?
 
 network = nn.Sequential(nn.Linear(20, 64), nn.Dropout(0.5), nn.Linear(64, 3))

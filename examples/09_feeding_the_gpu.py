@@ -190,7 +190,7 @@ epoch = in_turns(ways)
 # Linux can *fork* a worker, as a copy of your process; macOS and Windows *spawn* it, as a
 # new Python that runs your script again, and Linux does much the same from Python 3.14
 # on. So put the training under ``if __name__ == "__main__":``, the *main guard*, or
-# :ref:`each worker tries to start workers of its own <error-bootstrapping>`. A worker
+# :ref:`each worker tries to start its own workers <error-bootstrapping>`. A worker
 # should not use the GPU (:ref:`a forked one cannot <error-fork>`): let the training
 # process move the batches. On this page workers are forked, and measured on Linux only.
 

@@ -468,7 +468,7 @@ del first_row
 
 # %%
 # A slice is a *view*: it looks into the memory of the whole tensor, and keeps all of it.
-# ``clone`` makes a tensor of its own. **If you keep a small part of something large, keep
+# ``clone`` makes a separate tensor. **If you keep a small part of something large, keep
 # a clone.**
 #
 # .. instructor-note::

@@ -276,7 +276,7 @@ rung("index batching", feed="indices")
 # %%
 # The last two lines have the median of five ratios, and in brackets the least and the
 # largest, then those of the control. The losses are equal to the last digit, and most of
-# the time was the feed's: the loop now makes one call for a batch in the place of one for
+# the time was the feed's: the loop now makes one call for a batch instead of one for
 # each picture.
 #
 # Does our rule also leave something out? We give it a change that changes nothing:
@@ -308,7 +308,7 @@ rung("nothing changed")
 # ---------------------
 #
 # A read of the loss makes Python wait for a queue (:doc:`lesson 11
-# </lessons/11_profile_first>`). A :term:`fused` Adam is one operator in the place of
+# </lessons/11_profile_first>`). A :term:`fused` Adam is one operator instead of
 # many. A :term:`CUDA graph` records a whole step, and starts it with one call. Which of
 # the three can help a CPU, which has no queue?
 
@@ -420,7 +420,7 @@ print(f"{goal:.1%} to {max(reached):.1%}; the goal is {goal:.1%}")
 # %%
 # With batches of 256 an epoch has a quarter of the steps. A step moves the weights only
 # so far, so fewer steps may learn less. A higher rate makes each step longer, and more
-# epochs make more steps. We give the rung eight epochs in the place of five. The function
+# epochs make more steps. We give the rung eight epochs instead of five. The function
 # ``other_work`` chooses among three rates, and compares whole runs:
 
 rates = (4e-3, 8e-3, 1.6e-2)

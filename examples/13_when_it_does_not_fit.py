@@ -736,7 +736,7 @@ for name, (kind, run) in ways.items():
 # .. solution::
 #    :file: solution_13.py
 #
-#    Each part counts by its share of the rows, so a shorter last part is no problem, and
+#    Each part counts by its share of the rows, so a shorter last part does no harm, and
 #    there is one ``step`` after all parts of a batch. 4,096 rows at a time do not fit;
 #    with parts of 1,024 and of 256 rows the model learns the same, except for rounding.
 #

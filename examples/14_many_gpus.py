@@ -29,7 +29,7 @@ Train one model on several :term:`GPUs <GPU>`, each with its own part of every
 #
 # .. drawing:: data_parallel.svg
 #
-# **Each GPU has a process of its own, with the whole model.** The copies begin equal. In
+# **Each GPU has its own process, with the whole model.** The copies begin equal. In
 # every :term:`step` each process computes gradients from its own part. Then all take the
 # mean of these gradients, and change their copies by it. So the copies stay equal. This
 # is *data parallel* training.
@@ -149,7 +149,7 @@ print(f"all 64 rows:     {gradient(slice(0, 64)):+.6f}")
 #
 # The third line is for what is drawn at random. With the same :term:`seed`, all processes
 # would draw the same :term:`dropout`, and the same random changes of their images. From
-# here on each has a seed of its own.
+# here on each has its own seed.
 #
 # If you :ref:`accumulate gradients <accumulate>`, put each forward and backward but the
 # last of a step under ``with parallel.no_sync():``, and they travel once instead of in
@@ -266,7 +266,7 @@ write("t10k", data.test_images[:200], data.test_targets[:200])
 # %%
 # This is the ``torchrun`` command from above, as a cell can run it. Where there are no
 # two GPUs, ``-m gpulesson practice --force`` comes before the script, from :doc:`the
-# course's package </setup>`. Each process writes into a file of its own, and we print one
+# course's package </setup>`. Each process writes into its own file, and we print one
 # after the other. What will each of them print?
 
 import subprocess
@@ -283,7 +283,7 @@ for log in sorted(folder.glob("logs/*/*/*/stdout.log")):
 print(done.stderr if done.returncode else "", end="")
 
 # %%
-# Each process has a GPU of its own. Rank 0 printed the losses and the result, for all
+# Each process has its own GPU. Rank 0 printed the losses and the result, for all
 # images.
 #
 # Would one process have learned the same? We take the model and ``train_epoch`` of lesson
@@ -404,7 +404,7 @@ print(f"one process: {len(train_data) / seconds:,.0f} images a second")
 #
 # With batches that grow, eight GPUs do almost eight times as much. With 64 images in all,
 # each of eight GPUs gets 8 images, and they are hardly faster than four. What connects
-# the GPUs matters, too: over NVLink, a connection of their own, `two TITAN RTX
+# the GPUs matters, too: over NVLink, a separate connection, `two TITAN RTX
 # <https://huggingface.co/docs/transformers/v4.49.0/perf_train_gpu_many>`__ took 101 s for
 # what took 131 s without it.
 #

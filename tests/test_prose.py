@@ -36,6 +36,10 @@ WORDS = {
     r"somebody|whoever": "you, or who it is",
     r"mind (that|the|its|his|her|their)": "name what goes wrong",
     r"tells? whether": "return whether",
+    r"anew|afresh": "again",
+    r"in the place of": "instead of",
+    r"of (its|their) own(?=[.,:;])": "its own, their own",
+    r"(?<!there\s)(?:is|are|was|were) no (?!more|less|longer|faster|slower)(?:\w+)(?=[.,:; ])": "is not a",
 }
 
 

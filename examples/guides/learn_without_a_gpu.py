@@ -86,8 +86,8 @@ practice.stop()
 #
 #    python -m gpulesson practice script.py
 #
-# Before the script's name there may be ``--nproc 2`` for two processes, each with a GPU
-# of its own, ``--count 2`` for two GPUs in one process, ``--memory "64 MiB"``, and
+# Before the script's name there may be ``--nproc 2`` for two processes, each with its own
+# GPU, ``--count 2`` for two GPUs in one process, ``--memory "64 MiB"``, and
 # ``--report``, which prints a table of copies and waits in the end.
 #
 # This script has a mistake. Can you see it?

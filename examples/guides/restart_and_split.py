@@ -13,7 +13,7 @@ not fit on one :term:`GPU`.
 #      ``DistributedDataParallel``
 #    - :doc:`Lesson 6 </lessons/06_save_load_resume>`: :term:`checkpoints <checkpoint>`
 #
-# Both parts have a script of their own, of PyTorch only. The folded cell puts the
+# Each part has its own script, of PyTorch only. The folded cell puts the
 # scripts into ``folder``. ``torchrun`` below runs one of them in two processes: on two
 # GPUs, or else on two :term:`practice GPUs <practice GPU>` of :doc:`the course's
 # package </setup>`, with PyTorch's :term:`Gloo` instead of :term:`NCCL`. Afterwards it
@@ -93,7 +93,7 @@ def torchrun(options, script):
 # the number of the epoch.** The model and the :term:`optimizer` are in it. A
 # :term:`scheduler`
 # and a ``GradScaler`` would have to be, as in lesson 6. Lesson 6 saves the states of the
-# random numbers, too. Here each rank has a state of its own, and rank 0 saves for all. So
+# random numbers, too. Here each rank has its own state, and rank 0 saves for all. So
 # the order of the rows and every random draw follow from the epoch: the sampler and the
 # random numbers begin each epoch with a known :term:`seed`, of each rank another one.
 #

@@ -80,15 +80,15 @@ PYTHON = {
 def explanations() -> dict[Explanation, re.Pattern[str]]:
     """Read the sections of the page, with what a message of each looks like.
 
-    That is its heading, whatever the example's numbers are. Where the text says "``Byte`` in the place of
-    ``Double``", either may stand.
+    That is its heading, whatever the example's numbers are. Where the text says "``Byte`` instead of
+    ``Double``", a message may have either.
     """
     page = shipped("errors.rst", "docs/errors.rst").read_text(encoding="utf-8")
     parts = re.split(r"^``(.+)``\n~+\n", page, flags=re.MULTILINE)
     found = {}
     for message, text in zip(parts[1::2], parts[2::2], strict=True):
         forms = [message]
-        places = r"``([^`]+)``\s+(?:stands\s+)?in\s+the\s+place\s+of\s+``([^`]+)``"
+        places = r"``([^`]+)``\s+instead\s+of\s+``([^`]+)``"
         for other, usual in re.findall(places, text):
             forms.append(message.replace(" ".join(usual.split()), " ".join(other.split())))
         pattern = "|".join(map(_template, forms))
