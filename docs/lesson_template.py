@@ -1,5 +1,4 @@
-"""
-NN · What the lesson teaches
+"""NN · What the lesson teaches
 ============================
 
 Say in one sentence what the reader will be able to do.

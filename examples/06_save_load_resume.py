@@ -557,11 +557,12 @@ print(torch.cat([before, *after]).sort().values.tolist())
 #                ...  # the step, as before
 #                saves.step()
 #
-# What it adds: it finds its place within an epoch by itself, however the loader shuffles.
-# It keeps the last three checkpoints, each with a *digest*, a number computed from all
-# that is in it: a damaged file is noticed, and skipped. Its files are not pickles, so they
-# cannot call a function. :doc:`/promises` says how this is tested. (Its exit status is
-# 143, as the system's would be: 128 plus the number of the signal, 15.)
+# What it adds: it finds its place within an epoch by itself, however the loader
+# shuffles. It keeps the last three checkpoints, each with a *digest*, a number computed
+# from all that is in it: a damaged file is noticed, and skipped. Its files are not
+# pickles, so they cannot call a function. :doc:`/promises` says how this is tested.
+# (Its exit status is 143, as the system's would be: 128 plus the number of the signal,
+# 15.)
 #
 # Exercise
 # --------

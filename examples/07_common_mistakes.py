@@ -423,8 +423,9 @@ for name in ("cuda", "cpu"):
 # No message: a forgotten eval gives two answers to one question
 # --------------------------------------------------------------
 #
-# In :term:`training mode`, :term:`dropout` sets numbers to zero at random, and draws again
-# in each call. We ask a network twice about the same 64 rows. How many answers change?
+# In :term:`training mode`, :term:`dropout` sets numbers to zero at random, and draws
+# again in each call. We ask a network twice about the same 64 rows. How many answers
+# change?
 
 network = nn.Sequential(nn.Linear(20, 64), nn.Dropout(0.5), nn.Linear(64, 3))
 network.to(device)

@@ -67,8 +67,17 @@ class LessonCards(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         self.env.metadata[self.env.docname]["lists_lessons"] = True
         lessons = [docname(self.env.app, name) for name in executed_scripts(self.env.app) if "/" not in name]
-        card = "   .. container:: sphx-glr-thumbcontainer\n\n      :doc:`/{}`\n\n"
-        cards = "".join(map(card.format, lessons))
+        cards = ""
+        for lesson in lessons:
+            pictures = Path(self.env.srcdir, lesson).parent.glob(
+                f"images/thumb/*_{Path(lesson).name}_thumb.*"
+            )
+            cards += "   .. container:: sphx-glr-thumbcontainer\n\n"
+            for picture in pictures:  # as on the lessons' own list
+                cards += (
+                    f"      .. image:: /{picture.relative_to(self.env.srcdir).as_posix()}\n         :alt:\n\n"
+                )
+            cards += f"      :doc:`/{lesson}`\n\n"
         return self.parse_text_to_nodes(f".. container:: sphx-glr-thumbnails\n\n{cards}")
 
 

@@ -1,5 +1,4 @@
-"""
-Tools for one's own scripts, and for exercises; each is a command of ``python -m gpulesson``.
+"""Tools for one's own scripts, and for exercises; each is a command of ``python -m gpulesson``.
 
 =============  =========================================================================
 ``exercises``  ``start``, ``check``, ``submissions``, ``lessons``

@@ -1,5 +1,4 @@
-"""
-Exercises that check themselves: one writes functions, and the check calls them with its own inputs.
+"""Exercises that check themselves: one writes functions, and the check calls them with its own inputs.
 
 What a task is, and the search for the mistakes behind what was seen: ``contract``. The exercises, one file
 each: ``e01_any_machine`` and so on. ``checker`` runs a file, by ``runner``; ``report`` answers in words.

@@ -1,5 +1,4 @@
-"""
-Will it fit, and how fast can it be: answered on the practice GPU, before there is a real one.
+"""Will it fit, and how fast can it be: answered on the practice GPU, before there is a real one.
 
 A few steps of a program run as they are, and are written down. All else is worked out from that record.
 

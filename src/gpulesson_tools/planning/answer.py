@@ -26,8 +26,7 @@ _LINES = 5
 
 @dataclass(frozen=True)
 class OnGpu:
-    """
-    A plan for one GPU.
+    """A plan for one GPU.
 
     Attributes
     ----------
@@ -55,8 +54,7 @@ class OnGpu:
 
 @dataclass(frozen=True)
 class Plan:
-    """
-    What a program needs, and what it can reach. As text it is a report.
+    """What a program needs, and what it can reach. As text it is a report.
 
     Attributes
     ----------
@@ -114,8 +112,7 @@ class Plan:
         }
 
     def plot(self, ax: Any = None) -> Any:
-        """
-        Draw the memory over the last step, by kind.
+        """Draw the memory over the last step, by kind.
 
         Parameters
         ----------

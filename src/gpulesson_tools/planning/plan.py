@@ -44,8 +44,7 @@ def plan(
     ranks: Sequence[int] = (),
     network: str = NETWORK,
 ) -> Plan:
-    """
-    Say whether a training program will fit on a GPU, and how fast it can be at most.
+    """Say whether a training program will fit on a GPU, and how fast it can be at most.
 
     A few steps of the program run on the practice GPU, unchanged, in a fresh process. It writes its files
     and takes its time as usual. Then it runs twice more with batches of 2 and 3 samples, from which all other

@@ -104,8 +104,7 @@ def _file_of(program: Program) -> Path:
 def trial(
     program: Program, limit: float = 120.0, root: Path | None = None, text: bytes | None = None
 ) -> Iterator[Runs]:
-    """
-    Check a program, and yield what runs it; `text` is that of a script which is not a file.
+    """Check a program, and yield what runs it; `text` is that of a script which is not a file.
 
     Raises
     ------

@@ -52,8 +52,7 @@ class Spot:
 
 @dataclass(frozen=True)
 class Name:
-    """
-    A name by which a frame knows a thing.
+    """A name by which a frame knows a thing.
 
     What is called so may hold the thing: `held` is then ``"list"``, ``"tuple"``, ``"dict"``, or ``"other"``
     for an object with a method ``to``; with ``"mixed "`` in front if it holds other things than tensors, too;

@@ -179,8 +179,7 @@ class Port:
 
 
 def port(runs: Runs, tell: Callable[[str], None]) -> Port:
-    """
-    Take a script to a GPU; `tell` gets a line on what is going on.
+    """Take a script to a GPU; `tell` gets a line on what is going on.
 
     Raises
     ------

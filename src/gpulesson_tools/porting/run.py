@@ -29,8 +29,7 @@ class NoTrial(Exception):
 
 
 class Runs:
-    """
-    Runs one script, as often as wished; the reader's folder is only read. Use it as a context manager.
+    """Runs one script, as often as wished; the reader's folder is only read. Use it as a context manager.
 
     Parameters
     ----------

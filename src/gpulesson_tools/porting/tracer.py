@@ -67,8 +67,7 @@ class Origin:
 
 
 class Tracer:
-    """
-    Notes in `run` what a script does, as a listener of :class:`~gpulesson_tools.programs.hooks.Hooks`.
+    """Notes in `run` what a script does, as a listener of :class:`~gpulesson_tools.programs.hooks.Hooks`.
 
     Parameters
     ----------

@@ -1,5 +1,4 @@
-"""
-A reader's program: on a command line, in a fresh process, and watched while it runs.
+"""A reader's program: on a command line, in a fresh process, and watched while it runs.
 
 =============  ==================================================================================
 ``arguments``  a command line that ends with a program and the program's own arguments

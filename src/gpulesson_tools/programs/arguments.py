@@ -17,8 +17,7 @@ class Program(NamedTuple):
 
     @classmethod
     def of(cls, words: Sequence[str]) -> Program:
-        """
-        Take the words of a command line apart: ``train.py --epochs 3``, or ``-m train --epochs 3``.
+        """Take the words of a command line apart: ``train.py --epochs 3``, or ``-m train --epochs 3``.
 
         Raises
         ------

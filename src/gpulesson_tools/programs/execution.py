@@ -21,8 +21,7 @@ class Finished(BaseException):
 
 
 def execute(program: Program, top: Path | None = None) -> None:
-    """
-    Run a program as ``__main__``; it is compiled by ``SourceFileLoader.source_to_code``.
+    """Run a program as ``__main__``; it is compiled by ``SourceFileLoader.source_to_code``.
 
     Parameters
     ----------

@@ -61,8 +61,7 @@ class Call:
 
 
 class Hooks:
-    """
-    While it is open, PyTorch calls listeners: their methods ``before_EVENT``, ``after_EVENT``, ``end_EVENT``.
+    """While open, PyTorch calls the listeners' methods ``before_EVENT``, ``after_EVENT``, ``end_EVENT``.
 
     They get a :class:`Call`: before it; at its end, also if it raises an error; and after it, if it raises
     none, when all listeners have been called at its end. The first listener is called first. PyTorch is

@@ -23,8 +23,7 @@ PRELOADED = ("torch", "torch._dynamo", "torch.utils.data", "numpy")
 
 
 class Process:
-    """
-    ``function(send, *arguments)`` in a fresh process, where ``send`` takes the bytes of a message.
+    """``function(send, *arguments)`` in a fresh process, where ``send`` takes the bytes of a message.
 
     It starts at once, as the leader of its own session.
 
@@ -66,8 +65,7 @@ class Process:
         return process
 
     def receive(self, seconds: float | None = None) -> bytes:
-        """
-        Wait for the next message.
+        """Wait for the next message.
 
         Raises
         ------

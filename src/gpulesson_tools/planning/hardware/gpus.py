@@ -19,8 +19,7 @@ _FILE = Path(__file__).with_suffix(".csv")
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """
-    What a GPU can do at most.
+    """What a GPU can do at most.
 
     Attributes
     ----------
@@ -57,8 +56,7 @@ class Gpu:
     unseen: tuple[str, ...] = ()
 
     def rate(self, dtype: str) -> float | None:
-        """
-        Return the floating-point operations a second of one type, or None if nothing is known of it.
+        """Return the floating-point operations a second of one type, or None if nothing is known of it.
 
         Where a GPU has no units for a type, the rate is that of float32.
         """
@@ -66,8 +64,7 @@ class Gpu:
 
 
 def find(name: str, gpus: Iterable[Gpu] | None = None) -> Gpu:
-    """
-    Return the GPU of that name.
+    """Return the GPU of that name.
 
     Parameters
     ----------
@@ -100,8 +97,7 @@ def find(name: str, gpus: Iterable[Gpu] | None = None) -> Gpu:
 
 
 def read(*files: str | Path) -> tuple[Gpu, ...]:
-    """
-    Return the table, with the rows of other such files in front; of two with one name the first remains.
+    """Return the table, with the rows of other such files in front; of two with one name the first remains.
 
     Raises
     ------

@@ -17,8 +17,7 @@ _COLUMNS = "name", "where", "ports", "bandwidth", "ring", "tree", "source", "see
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """
-    What a link can carry at most.
+    """What a link can carry at most.
 
     Attributes
     ----------
@@ -55,8 +54,7 @@ class Link:
 
 
 def of_gpu(name: str) -> Link | None:
-    """
-    Return what joins GPUs of this name in one node; None if no document says.
+    """Return what joins GPUs of this name in one node; None if no document says.
 
     Examples
     --------
@@ -67,8 +65,7 @@ def of_gpu(name: str) -> Link | None:
 
 
 def network(name: str) -> Link:
-    """
-    Return the network of that name; capitals and spaces do not count.
+    """Return the network of that name; capitals and spaces do not count.
 
     Raises
     ------

@@ -20,8 +20,7 @@ Something = TypeVar("Something", Allocation, Operation)
 
 
 def at_batch(first: Record, second: Record, batch: int) -> Record:
-    """
-    Predict the record of the same program with another batch.
+    """Predict the record of the same program with another batch.
 
     Parameters
     ----------
@@ -65,8 +64,7 @@ def at_batch(first: Record, second: Record, batch: int) -> Record:
 
 
 def largest_batch(first: Record, second: Record, capacity: int, workspace: int = 0) -> int:
-    """
-    Return the largest batch whose replay fits.
+    """Return the largest batch whose replay fits.
 
     It and the one before it fit, the next one does not; 0 if none fits. A larger one may fit by luck: how
     blocks fall into segments changes from one batch to the next.

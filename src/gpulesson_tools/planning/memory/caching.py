@@ -81,8 +81,7 @@ class Block:
 
 
 class CachingAllocator:
-    """
-    PyTorch's caching allocator for one GPU and one stream, with nothing behind its addresses.
+    """PyTorch's caching allocator for one GPU and one stream, with nothing behind its addresses.
 
     Parameters
     ----------
@@ -132,8 +131,7 @@ class CachingAllocator:
                 self._put(self._segment(page_size(small) * _PAGES, small, mapped=False))
 
     def malloc(self, nbytes: int) -> Block:
-        """
-        Return a block of at least `nbytes` bytes.
+        """Return a block of at least `nbytes` bytes.
 
         Raises
         ------

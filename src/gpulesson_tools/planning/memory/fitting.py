@@ -20,8 +20,7 @@ MARGIN = 0.85
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """
-    What the caching allocator made of a record.
+    """What the caching allocator made of a record.
 
     Attributes
     ----------
@@ -44,8 +43,7 @@ class Replay:
 def replay(
     record: Record, capacity: int | None = None, expandable_segments: bool = False, workspace: int = 0
 ) -> Replay:
-    """
-    Let the caching allocator serve a record's events.
+    """Let the caching allocator serve a record's events.
 
     Parameters
     ----------
@@ -126,8 +124,7 @@ CUDNN = Unknown(  # as the chosen algorithm of a convolution asks, only while it
 
 @dataclass(frozen=True)
 class Verdict:
-    """
-    Whether a program fits on a GPU.
+    """Whether a program fits on a GPU.
 
     Attributes
     ----------
@@ -150,8 +147,7 @@ class Verdict:
 
 
 def cublas_workspace(capability: tuple[int, int]) -> int:
-    """
-    Return the bytes of one cuBLAS workspace, for a GPU's compute capability.
+    """Return the bytes of one cuBLAS workspace, for a GPU's compute capability.
 
     Examples
     --------
@@ -162,8 +158,7 @@ def cublas_workspace(capability: tuple[int, int]) -> int:
 
 
 def verdict(record: Record, gpu_bytes: int, capability: tuple[int, int] = (8, 0)) -> Verdict:
-    """
-    Return whether a program fits on a GPU with `gpu_bytes`, of which nobody else uses any.
+    """Return whether a program fits on a GPU with `gpu_bytes`, of which nobody else uses any.
 
     Its compute capability decides how much cuBLAS keeps.
 

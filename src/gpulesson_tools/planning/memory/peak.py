@@ -12,8 +12,7 @@ from practice_gpu.device.allocator import rounded
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """
-    What is alive when a program holds most.
+    """What is alive when a program holds most.
 
     Attributes
     ----------
@@ -37,8 +36,7 @@ class Peak:
 
 
 def peak(record: Record) -> Peak:
-    """
-    Find the moment at which a program holds most.
+    """Find the moment at which a program holds most.
 
     Examples
     --------

@@ -87,8 +87,7 @@ _schema = cache(_Schema)
 
 
 def cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Cost:
-    """
-    Return what a call of an operator costs at least.
+    """Return what a call of an operator costs at least.
 
     The parameters are those of ``__torch_dispatch__``, and what it returned. All tensors count as being on
     the device: of a copy from the host, the source is not traffic of the device's memory, and the caller has

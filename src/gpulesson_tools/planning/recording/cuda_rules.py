@@ -19,8 +19,7 @@ from torch.nn import functional
 
 @contextmanager
 def memory_as_on_cuda() -> Iterator[None]:
-    """
-    While it is open, dropout and attention keep for backward what they keep on CUDA.
+    """While it is open, dropout and attention keep for backward what they keep on CUDA.
 
     Attention drops nothing out meanwhile: a plan needs the shapes of a training run, not its numbers.
     """

@@ -22,8 +22,7 @@ KINDS = {
 
 
 def assign(record: Record) -> None:
-    """
-    Set what each allocation is for, unless a module or an optimizer has claimed it.
+    """Set what each allocation is for, unless a module or an optimizer has claimed it.
 
     What was made of nothing on the device is data. What was made in the forward pass and is still there when
     backward begins are activations, if autograd recorded how, or if it goes by the end of the next step; so

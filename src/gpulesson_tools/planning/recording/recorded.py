@@ -42,8 +42,7 @@ def record_program(
     dry: bool = False,
     show: bool = True,
 ) -> Outcome:
-    """
-    Run a program on the practice GPU, in a fresh process, until it has taken some steps.
+    """Run a program on the practice GPU, in a fresh process, until it has taken some steps.
 
     Parameters
     ----------

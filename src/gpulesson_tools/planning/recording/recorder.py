@@ -43,8 +43,7 @@ _UNUSED = "{} optimizer(s) took no step within {} steps: the memory of their sta
 
 
 class Recorder(TorchDispatchMode):
-    """
-    Records the program that runs while it is open, and ends it with :class:`Finished`.
+    """Records the program that runs while it is open, and ends it with :class:`Finished`.
 
     Parameters
     ----------

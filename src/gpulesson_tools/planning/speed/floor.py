@@ -116,8 +116,7 @@ class Floor:
 
 
 def floor(record: Record, gpu: Gpu) -> Floor:
-    """
-    Return the least time of the last recorded step on a GPU.
+    """Return the least time of the last recorded step on a GPU.
 
     Raises
     ------

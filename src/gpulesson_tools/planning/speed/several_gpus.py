@@ -76,8 +76,7 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """
-    The least time of one step with several ranks.
+    """The least time of one step with several ranks.
 
     Attributes
     ----------
@@ -96,8 +95,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class OnRanks:
-    """
-    A plan for several GPUs of one kind.
+    """A plan for several GPUs of one kind.
 
     Attributes
     ----------
@@ -160,8 +158,7 @@ def overlapped(
     alone: float | None = None,
     least: float = 0.0,
 ) -> Step:
-    """
-    Return the least time of a step that computes and communicates at once.
+    """Return the least time of a step that computes and communicates at once.
 
     The collectives run one after the other, from the end of ``compute.before`` on; those that are exposed
     can only run when nothing is computed beside them.
@@ -202,8 +199,7 @@ def overlapped(
 
 
 def all_reduce(nbytes: int, ranks: int, node: Link, network: Link, per_node: int = PER_NODE) -> Collective:
-    """
-    Return what an all-reduce takes at least.
+    """Return what an all-reduce takes at least.
 
     Its bytes have to leave each GPU of a node, and each node; the slower of both counts. Its hops are
     those of a ring or of a tree, whichever is quicker, as NCCL counts them.
@@ -256,8 +252,7 @@ def _gradients(record: Record) -> list[Allocation]:
 
 
 def buckets(sizes: Iterable[int]) -> list[int]:
-    """
-    Return the bytes of DDP's buckets: each is closed when it is full, the first one early.
+    """Return the bytes of DDP's buckets: each is closed when it is full, the first one early.
 
     Examples
     --------
@@ -288,8 +283,7 @@ def _block(module: str) -> str:
 
 
 def spread_out(record: Record, ranks: int, strategy: str) -> Record:
-    """
-    Return the record of one of several ranks, with the same batch.
+    """Return the record of one of several ranks, with the same batch.
 
     DDP adds its buckets, which are as large as all gradients together, unless it is asked
     ``gradient_as_bucket_view=True``. Fully sharded, parameters, gradients and the optimizer's state are
