@@ -2,7 +2,7 @@
 1 · Is there a GPU?
 ===================
 
-Find out what PyTorch can compute on here, and write code that runs on every machine.
+Find out which hardware PyTorch can use here, and write code that runs on every machine.
 
 .. covers:: S0.1 S2.1
 
@@ -12,8 +12,7 @@ Find out what PyTorch can compute on here, and write code that runs on every mac
 
    .. objectives::
 
-      - Say what kind of work a GPU is worth it for, and measure how fast your computer
-        does it.
+      - Say when a GPU is worth using, and measure how fast your computer is.
       - Ask PyTorch whether it can use a GPU, and find out what is missing if not.
       - Choose a device once, so that one script runs on every machine.
 
@@ -81,7 +80,8 @@ print("computed on:          ", product.device)
 # cores of a GPU are such helpers: starting them takes time, however little work there is.
 #
 # The folded cell measures products of five sizes, on the CPU and on the GPU if there is
-# one. You need not read its code. Will a small and a large product have the same speed?
+# one. You need not read its code, but run it: the next two cells need it. Will a small
+# and a large product have the same speed?
 
 # fold: Measure one matrix product at five sizes, and draw the speeds
 
@@ -127,8 +127,7 @@ plt.show()
 
 # %%
 # Each mark on the vertical axis is ten times the one below it. Here are both ends of each
-# line, in billions of calculations per second. The folded cell made ``sizes`` and
-# ``speeds``, so run it before the next two cells.
+# line, in billions of calculations per second.
 
 print(f"{sizes[0]:>6}{sizes[-1]:>9}  rows and columns")
 for name, values in speeds.items():
@@ -210,7 +209,7 @@ except (RuntimeError, AssertionError) as error:  # it depends on what is missing
 # - ``The NVIDIA driver on your system is too old``: update it, or install a PyTorch for
 #   an older CUDA.
 # - ``Torch not compiled with CUDA enabled``: this PyTorch was made without support for
-#   NVIDIA's GPUs, as every PyTorch for a Mac is.
+#   NVIDIA's GPUs. If you have no GPU and set up as the page says, yours is.
 # - ``No CUDA GPUs are available``: there is a driver, but it reports no GPU to this
 #   program. Perhaps the environment variable ``CUDA_VISIBLE_DEVICES`` hides it.
 #

@@ -156,7 +156,8 @@ print(f"loss:   {loss_fn(scores, labels.to(device)):.2f}")
 # .. covers:: S1.9
 #
 # The loop is that of lesson 4, with Adam as the :term:`optimizer`, on the :term:`device`
-# from above. New is ``running_loss``, which collects the loss of one :term:`epoch`:
+# from above. The new part is ``running_loss``, which collects the loss of one
+# :term:`epoch`:
 
 
 def train_epoch(model, loader, optimizer):

@@ -27,13 +27,18 @@ README = """\
 Lessons and exercises, each as a script and as a notebook, the solutions, and the package `$wheel`.
 You need Python 3.11 or newer. In a terminal, in this folder:
 
-    python3 -m venv env && source env/bin/activate
+    python3 -m venv gpulesson-env && source gpulesson-env/bin/activate
     pip install -r requirements.txt
     python lessons/01_is_there_a_gpu.py
 
-On Windows, in PowerShell, the first line is `py -m venv env`. Then allow scripts in this window, and activate
-the environment: `Set-ExecutionPolicy -Scope Process RemoteSigned; env\\Scripts\\Activate.ps1`. With uv, the
-second command is `uv pip install -r requirements.txt`.
+On Windows, in PowerShell, replace the first line by these three, of which the second lets the window run
+scripts:
+
+    py -m venv gpulesson-env
+    Set-ExecutionPolicy -Scope Process -Force RemoteSigned
+    gpulesson-env\\Scripts\\Activate.ps1
+
+With uv, the second command is `uv pip install -r requirements.txt`.
 
 **Windows with an NVIDIA GPU?** The second command installs PyTorch for CPUs there. For the GPU install
 PyTorch before it, as the site's page "Set up" says.

@@ -1,4 +1,4 @@
-"""Learn which points lie in a circle, on the CPU: python circle.py"""
+"""Learn which points lie in a circle."""
 
 import torch
 from torch import nn

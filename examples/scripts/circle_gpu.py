@@ -1,4 +1,4 @@
-"""Learn which points lie in a circle, on a GPU if there is one: python circle_gpu.py"""
+"""Learn which points lie in a circle."""
 
 import torch
 from torch import nn
