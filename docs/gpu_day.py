@@ -282,11 +282,11 @@ def collected_recordings(source: Path, home: Path) -> Iterator[str]:
 
 
 def collected_figures(source: Path, home: Path) -> Iterator[str]:
-    """Copy the figures, and the table of words, to a separate folder: those beside it are a CPU's."""
+    """Copy the figures to a separate folder: those beside it are a CPU's."""
     folder = home / "benchmarks" / "results" / "gpu"
-    for file in sorted([*source.glob("benchmarks/*.json"), *source.glob("words/*.json")]):
+    for file in sorted(source.glob("benchmarks/*.json")):
         device = json.loads(file.read_text(encoding="utf-8"))["about"]["device"]
-        if SIMULATED in device.lower() or ("cuda" not in device and file.parent.name == "benchmarks"):
+        if SIMULATED in device.lower() or "cuda" not in device:
             raise Refused(f"{file.name} was measured on {device}, not on a GPU: it was not copied")
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, folder)

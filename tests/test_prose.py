@@ -135,6 +135,33 @@ def unexplained(text: str, terms: list[str]) -> list[str]:
     return problems
 
 
+UNWANTED = (
+    *(
+        "It mends this",
+        "We judge it",
+        "It climbs",
+        "Two trainings",
+        "It is lopsided",
+        "It stands in.",
+        "It bores",
+    ),
+    *(
+        "It is born",
+        "It is left behind",
+        "Somebody came",
+        "Mind the gap",
+        "It tells whether",
+        "It starts anew",
+    ),
+    *("in the place of it", "A process of its own.", "This is no error."),
+)
+
+
+def test_each_unwanted_word_is_found():
+    assert len(UNWANTED) == len(WORDS) and all(len(unwanted(text)) == 1 for text in UNWANTED)
+    assert not unwanted("There is no network here, and it is no faster. It has its own rows.")
+
+
 @pytest.mark.parametrize(
     "path", [*LESSONS, *GUIDES, *PAGES, TEMPLATE], ids=lambda path: f"{path.parent.name}/{path.stem}"
 )

@@ -71,7 +71,7 @@ _NEEDED = {
     "to leave in the right order": "torch.utils._python_dispatch._get_current_dispatch_mode_stack",
 }
 NAMES = {name: why for why, names in _NEEDED.items() for name in names.split()}
-"""Names by their purpose."""
+"""The purpose of each name."""
 
 
 def check() -> None:

@@ -139,6 +139,7 @@ def test_what_the_page_does_not_know_is_not_explained(error):
 @pytest.mark.parametrize(
     ("error", "line", "says"),
     [
+        ("AttributeError: __enter__", "", "as in torch.no_grad()"),  # Python 3.10
         ("AttributeError: 'function' object has no attribute 'item'", "", "A function itself"),
         ("TypeError: float() argument must be a real number, not 'method'", "", "A function itself"),
         ("TypeError: must be Tensor, not builtin_function_or_method", "", "A function itself"),

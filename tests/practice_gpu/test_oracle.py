@@ -106,6 +106,19 @@ def test_every_text_is_that_of_cuda(answers: dict[str, str], inference: bool) ->
     assert unverifiable.keys() == listed & answers.keys(), unverifiable.keys() ^ listed
 
 
+@pytest.mark.gpu(real=True)
+def test_every_text_is_that_of_a_real_gpu() -> None:
+    """On a machine with a GPU nothing is unverifiable; the differences go to standard output."""
+    with torch.no_grad():
+        real = {case: oracle.answer(*case, oracle.on_gpu) for case in oracle.cases()}
+        with practice_gpu(force=True):
+            ours = {case: oracle.answer(*case, oracle.on_gpu) for case in oracle.cases()}
+    different = {" | ".join(case): (real[case], ours[case]) for case in real if real[case] != ours[case]}
+    for case, (theirs, text) in different.items():
+        print(f"{case}\n  GPU:          {theirs}\n  practice GPU: {text}")
+    assert different.keys() == DIFFERENT.keys()
+
+
 def test_cases_in_which_cuda_needs_no_driver_agree_at_once(gpu) -> None:
     """A few of the same questions, quickly, so that a slip shows before the slow test runs."""
     for name, mix, text in (

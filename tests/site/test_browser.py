@@ -85,6 +85,23 @@ def test_a_page_breaks_no_rule_of_accessibility(browser, address, name, views):
             check_width(tab, width)
 
 
+@pytest.mark.thorough
+def test_the_check_sees_colours_and_widths(browser, address):
+    """Planted in one view each, so that the check of another view cannot have seen it."""
+    with opened(browser, bypass_csp=True) as context:  # the page's own policy would refuse the style
+        tab = context.new_page()
+        tab.goto(f"{address}index.html")
+        check_accessible(tab, 1280, "dark")
+        style = "@media (prefers-color-scheme: dark) { article p { color: #222 !important } }"
+        tab.add_style_tag(content=style)
+        check_accessible(tab, 1280, "light")
+        with pytest.raises(AssertionError, match="color-contrast"):
+            check_accessible(tab, 1280, "dark")
+        tab.evaluate("document.querySelector('article p').style.width = '1000px'")
+        with pytest.raises(AssertionError, match="wider than 375"):
+            check_accessible(tab, 375, "light")
+
+
 @pytest.mark.parametrize("name", ["errors", "errors_rare"])
 def test_headings_break_between_words_on_a_telephone(browser, address, name):
     with opened(browser, viewport={"width": 375, "height": 800}) as context:

@@ -193,14 +193,13 @@ def test_ctrl_c_leaves_everything_written_and_nothing_running(program, tmp_path)
 
 @pytest.fixture
 def day(tmp_path) -> Path:
-    """The folder of a finished day, with a recording, a figure and a table of words."""
+    """The folder of a finished day, with a recording and a figure."""
     folder = tmp_path / "gpu_day"
-    for name in ("benchmarks", "words", "recordings"):
+    for name in ("benchmarks", "recordings"):
         (folder / name).mkdir(parents=True)
     (folder / "state.json").write_text(json.dumps(FACTS))
     write(Recording("01_x", RUN, (), ()), {}, folder / "recordings")
     (folder / "benchmarks" / "ladder.json").write_text(json.dumps({"about": {"device": f"cuda: {RUN.gpu}"}}))
-    (folder / "words" / "word_for_word.json").write_text(json.dumps({"about": {"device": RUN.gpu}}))
     return folder
 
 
@@ -215,7 +214,6 @@ def test_what_came_back_goes_to_its_places(day, tmp_path):
     assert set(copied) == {
         "docs/recordings/01_x.json",
         "benchmarks/results/gpu/ladder.json",
-        "benchmarks/results/gpu/word_for_word.json",
     }
     assert all((home / name).is_file() for name in copied)
     assert [path.name for path in pictures.iterdir()] == ["02-new.webp"]

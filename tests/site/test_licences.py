@@ -49,6 +49,11 @@ def test_every_licence_is_known():
     assert [row for row in FOUND if unknown(row["Distribution"], row["Licence"])] == []
 
 
+@pytest.mark.parametrize("licence", ["", "GPL", "AGPL-3.0-only OR MIT", "UNKNOWN", NVIDIA])
+def test_another_licence_is_noticed(licence):
+    assert unknown("furo", licence)
+
+
 def test_the_list_has_what_the_group_of_the_lock_has():
     """Run `nox -s licences` where it has not."""
     listed = {row["Distribution"]: row["Version"] for row in FOUND}

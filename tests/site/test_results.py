@@ -146,7 +146,7 @@ def test_the_table_of_libraries_is_its_file(site):
 @pytest.mark.parametrize(
     ("page", "command", "printed"),
     [
-        ("index", "python circle.py", r"loss of the last batch: .*\nright: "),
+        ("index", "python circle.py", r"loss of the last batch: .*\nright on 500 new points: "),
         ("port", "python -m gpulesson port circle.py", r"circle.py .*GPU"),
         ("plan", "python -m gpulesson plan --gpu T4,A100 train.py", r"Plan of train.py: 3 steps"),
         ("review", "python -m gpulesson review train.py", r".*train.py"),

@@ -138,6 +138,22 @@ def test_no_link_is_broken(pages, site):
     assert not broken
 
 
+def test_a_lesson_has_its_parts(page):
+    titles = [title.get_text() for title in page.soup.select(".box > .admonition-title")]
+    assert titles[0] == "Overview" and titles.count("Overview") == titles.count("Key points") == 1
+    for part in (
+        ".box.overview .box.objectives li",
+        ".box.overview .box.prereq li",
+        ".box.exercise li",
+        ".box.keypoints li",
+        "details.solution",
+    ):
+        assert page.soup.select(part), f"no {part}"
+    assert page.soup.select(EXECUTED), "no output"
+    downloads = [page.file(link["href"]).name for link in page.soup.select("p.downloads a")]
+    assert downloads == [f"{page.path.stem}.ipynb", f"{page.path.stem}.py"]
+
+
 def claimed(lesson: Path) -> list[str]:
     """The ids after `.. covers::` in the script, read without the extension."""
     lines = re.findall(r"^(?:# )?\.\. covers:: *(.+)$", lesson.read_text(encoding="utf-8"), re.M)

@@ -389,7 +389,7 @@ class AutoSave:
         found = saving.load_checkpoint(path)
         if not isinstance(found.extra, dict) or not _is_position(found):
             raise CheckpointError(
-                f"{printable(path)} has a name that AutoSave uses, but another content: move it away."
+                f"{printable(path)} is named as a file of AutoSave, but its content is not: move it away."
             )
         failed = f"{printable(path)} does not fit; nothing was loaded"
         with as_checkpoint_error(failed):
@@ -506,11 +506,10 @@ class AutoSave:
         place = self._place
         if place is not None and place.done and place.done == place.learned:
             self._save()
-        where = f"It is saved in {printable(self.path)}" if self.path else "There was nothing to save yet"
+        saved = f"It is saved in {printable(self.path)}; the same command resumes it."
+        where = saved if self.path else "There was nothing to save yet."
         number = self._signals.number
-        message = (
-            f"{signal.Signals(number).name} asked this run to stop. {where}; the same command resumes it."
-        )
+        message = f"{signal.Signals(number).name} asked this run to stop. {where}"
         _tell(message)
         raise Stopped(message, 128 + number)
 

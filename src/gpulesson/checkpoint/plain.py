@@ -90,7 +90,7 @@ def decode(text: bytes, tensors: dict[str, Tensor]) -> Any:
     except Refused:
         raise
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
-        raise Refused("its JSON has another form") from error
+        raise Refused("its JSON is not of the form that save_checkpoint writes") from error
     if used != tensors.keys():
         raise Refused("there are tensors that its JSON does not name")
     _check_depth(content)
@@ -108,7 +108,7 @@ def _check_size(text: bytes) -> None:
 
 
 def _no_number(text: str) -> Any:
-    raise Refused("its JSON has a number that is never written")
+    raise Refused("its JSON has a number that save_checkpoint never writes")
 
 
 class _Encoder:
@@ -236,13 +236,13 @@ def _check_depth(content: Any) -> None:
 
 def _checked(value: Any, kind: Any) -> Any:
     if type(value) is not kind:
-        raise Refused(f"its JSON lacks a {kind.__name__} where one is written")
+        raise Refused(f"its JSON lacks a {kind.__name__} where save_checkpoint writes one")
     return value
 
 
 def _dict(pairs: list[Any]) -> dict[Any, Any]:
     if any(type(pair) is not list or len(pair) != 2 for pair in pairs):
-        raise Refused("its JSON lacks pairs where they are written")
+        raise Refused("its JSON lacks pairs where save_checkpoint writes them")
     check_keys(key for key, _ in pairs)
     found = dict(pairs)
     if len(found) != len(pairs):
@@ -265,7 +265,7 @@ def _ordered(values: dict[Any, Any], _metadata: Any = None) -> OrderedDict[Any, 
 
 def _float(text: str) -> float:
     if text not in ("inf", "-inf", "nan"):
-        raise Refused("its JSON lacks a float where one is written")
+        raise Refused("its JSON lacks a float where save_checkpoint writes one")
     return float(text)  # each NaN is a separate object, as keys of one dict may be
 
 

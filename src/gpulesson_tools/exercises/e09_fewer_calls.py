@@ -176,7 +176,7 @@ WORDS = {
     "expected {expected[0]:.4g} to {expected[1]:.4g}.",
     "value": "some pixels are not a 255th of what they were.",
     "calls": {
-        "none": "the dataset was not called here. (Workers call it elsewhere: leave num_workers out.)",
+        "none": "the dataset was not called here. Workers call it elsewhere: leave num_workers out.",
         "several": "the dataset was called more than once for each batch.",
         ELSE: "there was {found}.",
     },

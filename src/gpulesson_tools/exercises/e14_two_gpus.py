@@ -259,7 +259,7 @@ WORDS = {
     "gloo": "the process group was started with gloo, which is for CPUs, and not with nccl.",
     "devices": "the models are on {found[0]} and {found[1]}.",
     "rows": "in one epoch, a row comes {found}.",
-    "order": "the rows have the same order in each epoch. (DistributedSampler: set_epoch.)",
+    "order": "the rows have the same order in each epoch (DistributedSampler: set_epoch).",
     "sizes": "a batch of one process has {found} rows, and not {expected}.",
     "gradients": {
         "never used": "no step changed the weights by the gradients.",

@@ -32,7 +32,7 @@ _BRACKETS = "Are its brackets () missing, or does it have [] in their place?"
 PYTHON = {
     r"\w+: [^\n]*(?:'|not |got )(?:builtin_function_or_method|method|function)(?:'|\n)": f"""A function itself
         stands there, and not its answer. {_BRACKETS}""",
-    r"TypeError: '\w+' object does not support the context": """What stands after
+    r"AttributeError: __enter__|TypeError: '\w+' object does not support the context": """What stands after
         `with` cannot be opened. Are its brackets () missing, as in torch.no_grad()?""",
     r"TypeError: [^\n]* missing \d+ required positional argument[^\n]*'self'": f"""That is the class itself,
         and not an object that was made of it. {_BRACKETS}""",

@@ -189,13 +189,16 @@ def in_processes(*calls: Callable[[], Any]) -> list[Any]:
         process.start()
         send.close()
         processes.append((process, receive))
-    for process, receive in processes:
-        try:
-            results.append(json.loads(receive.recv_bytes()))
-        except EOFError:
-            results.append(None)
-        process.kill()
-        process.join()
+    try:
+        for _, receive in processes:
+            try:
+                results.append(json.loads(receive.recv_bytes()))
+            except EOFError:
+                results.append(None)
+    finally:  # also after the time limit, which a signal raises here
+        for process, _ in processes:
+            process.kill()
+            process.join()
     return results
 
 

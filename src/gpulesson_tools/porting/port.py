@@ -66,6 +66,10 @@ class Trials:
         run = self._runs.run({}, gpu=False, loops=self.loops, rounds_up=rounds_up)
         return Pair(run, self._runs.run({}, gpu=False, rounds_up=rounds_up) if self.both else None)
 
+    def losses_again(self) -> list[float]:
+        """Return the losses of one more run of the script as it is."""
+        return self._runs.run({}, gpu=False, loops=self.loops).losses
+
     def on_gpu(self, texts: Mapping[str, bytes]) -> Pair:
         """Run changed files on the practice GPU; with whole loops first, if both are wanted."""
         whole = self._runs.run(texts, gpu=True) if self.both else None
@@ -235,7 +239,7 @@ def _compared(found: Port, trials: Trials, tell: Callable[[str], None]) -> Port:
     if found.stuck or found.proved:
         return found
     tell("the script as it is, once more: are its losses always the same?")
-    again = trials.on_cpu().run.losses[: found.steps]
+    again = trials.losses_again()[: found.steps]
     found = replace(found, repeats=again == found.cpu.losses[: found.steps])
     if not (found.differing and found.repeats):
         return found
