@@ -328,7 +328,7 @@ class Progress:
     def advance(self, train: Callable) -> None:
         train(self.model, self.optimizer)
         self.done += 1
-        file = self.folder / f'run-{self.done:05d}.pt'
+        file = self.folder / f'run-{self.done:05d}.safetensors'
         save(file, self.model, self.optimizer, self.done)
 
 def run(make_run: Callable, train: Callable, epochs: int, folder: Path, stop_after: int | None=None, verbose: bool=False) -> nn.Module:

@@ -98,9 +98,9 @@ def test_every_text_is_that_of_cuda(answers: dict[str, str], inference: bool) ->
     assert asked >= 764 and len(answers) in (asked, -(-asked // 15))
     assert counts["same text"] >= 0.55 * len(answers)
     assert not any("crashed" in text for text in answers.values())
-    assert different.keys() == DIFFERENT.keys() & answers.keys(), different
-    assert len(DIFFERENT) <= 4
     listed = {f"{name} | {mix}" for name, mixes in UNVERIFIABLE.items() for mix in mixes.split()}
+    assert different.keys() == (DIFFERENT.keys() - listed) & answers.keys(), different
+    assert len(DIFFERENT) <= 4
     if len(answers) == asked:
         assert listed | DIFFERENT.keys() <= answers.keys(), listed - answers.keys()
     assert unverifiable.keys() == listed & answers.keys(), unverifiable.keys() ^ listed
