@@ -19,8 +19,8 @@ to a :term:`GPU`.
    .. prereq::
 
       - The package of this course, installed as :doc:`/setup` says
-      - Only for the last part, on a GPU: :doc:`/lessons/01_is_there_a_gpu` and
-        :doc:`/lessons/02_tensors_and_devices`
+      - :doc:`/lessons/01_is_there_a_gpu` and :doc:`/lessons/02_tensors_and_devices`,
+        whose devices come back in the last part
       - In Python: loops and functions, lists such as ``[x for x in rows]``, f-strings
 """
 
