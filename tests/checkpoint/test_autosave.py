@@ -307,6 +307,35 @@ def test_a_signal_is_not_lost_with_an_error(tmp_path, parts, monkeypatch, capfd,
 
 
 @posix
+def test_a_worker_that_ends_while_its_signal_is_taken_stops_nothing(tmp_path, parts, monkeypatch):
+    def of_torch(number, frame):
+        raise RuntimeError("DataLoader worker is killed by signal: Terminated.")
+
+    def ended(name):
+        really = getattr(signal, name)
+        once = iter([signal.SIGCHLD])
+
+        def call(*given):
+            for number in once:
+                os.kill(os.getpid(), number)
+            return really(*given)
+
+        return call
+
+    before = signal.signal(signal.SIGCHLD, of_torch)
+    try:
+        with AutoSave(tmp_path, **parts) as saves:
+            for name in "getsignal", "signal":
+                monkeypatch.setattr(signal, name, ended(name))
+            saves._signals.hold_child_signal()
+            monkeypatch.undo()
+            assert signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL
+        assert signal.getsignal(signal.SIGCHLD) is of_torch
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+@posix
 def test_a_signal_while_the_handlers_are_put_back_leaves_none_behind(tmp_path, parts, monkeypatch):
     came, really = [], signal.signal
     both = {signal.SIGTERM, signal.SIGUSR1}

@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -48,9 +49,12 @@ class StopSignals:
 
     def hold_child_signal(self) -> None:
         """Keep a worker's end from interrupting a step, as torch would: the loader reports it later."""
-        child = getattr(signal, "SIGCHLD", None)
-        if child and self._before and child not in self._before:
-            self._before[child] = signal.signal(child, signal.SIG_DFL)
+        child, before = getattr(signal, "SIGCHLD", None), None
+        while child and self._before and child not in self._before:
+            with suppress(RuntimeError):  # torch's handler, for a worker that has ended in this moment
+                before = before or signal.getsignal(child)
+                signal.signal(child, signal.SIG_DFL)
+                self._before[child] = before
 
     def came_with_an_error(self, workers: bool) -> bool:
         """Return whether a signal came; it may end the loader's workers before it reaches this process."""
