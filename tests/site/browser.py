@@ -37,12 +37,18 @@ SPILLED = """
   return true;
 }).map((element) => element.outerHTML.slice(0, 100))
 """
-# open every fold, and wait until its page knows of it
+# render what a browser leaves out until it comes into view; open every fold, and wait until its page knows
 UNFOLD = """
-() => Promise.all([...document.querySelectorAll("details:not([open])")].map((fold) => new Promise((done) => {
-  fold.addEventListener("toggle", done, {once: true});
-  fold.open = true;
-})))
+() => {
+  const messages = document.querySelectorAll(".message");
+  for (const each of messages) each.style.contentVisibility = "visible";
+  dispatchEvent(new Event("contentvisibilityautostatechange"));
+  const folds = [...document.querySelectorAll("details:not([open])")];
+  return Promise.all(folds.map((fold) => new Promise((done) => {
+    fold.addEventListener("toggle", done, {once: true});
+    fold.open = true;
+  })));
+}
 """
 # two frames: the page is laid out, and what watches the sizes of its parts has seen them
 SETTLE = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
