@@ -134,7 +134,7 @@ def bench(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests, the slow ones too, by two workers; the fast ones: nox -s tests -- -m "not slow"."""
     install(session, "test")
-    session.run("pytest", "-n", "2", "-m", "slow or not slow", "--share", "50", *session.posargs)
+    session.run("pytest", "-n", "2", "-m", "slow or not slow", "--share", "100", *session.posargs)
 
 
 @nox.session

@@ -81,7 +81,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = {
             item
             for item in items
-            if item.get_closest_marker("thorough") and zlib.crc32(f"{commit}{item.nodeid}".encode()) % parts
+            if item.get_closest_marker("thorough")
+            and (
+                "real_site" in getattr(item, "fixturenames", ())  # builds the whole site once more
+                or zlib.crc32(f"{commit}{item.nodeid}".encode()) % parts
+            )
         }
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=list(left_out))
