@@ -23,7 +23,6 @@ from gpulesson_tools.porting.facts import NO_INPUT, NO_NETWORK, NO_WRITING, OVER
 from gpulesson_tools.programs.arguments import Program
 from gpulesson_tools.programs.execution import Finished, execute
 
-_LEFT_OPEN: list[ExitStack] = []
 _SURROUNDINGS = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "") | {
     "MPLBACKEND": "agg",
     "TORCHDYNAMO_DISABLE": "1",
@@ -123,7 +122,6 @@ def _run(request: Request) -> Run:
             each.finish()
         run.draws = draws() if request.gpu else 0
         run.shortened = request.loops.short
-        _LEFT_OPEN.append(surroundings.pop_all())  # the process ends: nothing has to be put back
     return run
 
 
