@@ -488,13 +488,13 @@ class AutoSave:
         }
         content = collect(path, self.parts, epoch, done, position, extra)
         self._saved_at = time.monotonic()
-        self._write(path, *content)
-
-    def _write(self, path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
-        """Write a checkpoint, and delete all but the last `keep` of ours."""
         if path.is_symlink():  # not ours: do not write outside the folder
             path.unlink()
-        self.path = saving.write_checkpoint(path, tensors, metadata)
+        self.path = saving.write_checkpoint(path, *content)
+        self._delete_before(path)
+
+    def _delete_before(self, path: Path) -> None:
+        """Delete our checkpoints up to this one, except the last `keep`."""
         ours = [other for other in self.folder.iterdir() if _NAME.fullmatch(other.name)]
         past = sorted((other for other in ours if _order(other) <= _order(path)), key=_order)
         for old in past[: -self.keep]:  # files of later places are damaged and stay
