@@ -102,6 +102,8 @@ def test_values_that_kernels_assert_fail_as_on_the_device(inference):
         beside = {name: error_of(call) for name, call in wrong_values("cpu").items()}
     asserted = "AcceleratorError: CUDA error: device-side assert triggered"
     assert there == dict.fromkeys(said, asserted)
+    quantile = beside.pop("quantile"), said.pop("quantile")  # PyTorch 2.12 finds it later if a mode is on
+    assert None not in quantile
     assert beside == said  # a tensor of the host's still fails as ever
 
 
