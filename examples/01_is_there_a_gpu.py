@@ -23,10 +23,10 @@ Find out which hardware PyTorch can use here, and write code that runs on every 
 """
 
 # %%
-# You want to train neural networks, and you've heard that a :term:`GPU` makes it faster.
-# By lesson 5 you'll have trained one that tells shirts from shoes, and your code will run
-# on a laptop as well as on a large GPU. Let's first see what a GPU is good at, and
-# whether you have one; if you don't, you can still do the whole course.
+# You want to train a neural network, and you've heard that a :term:`GPU` makes that
+# faster. By lesson 5 you'll have trained one that tells shirts from shoes, with code that
+# runs on a laptop as well as on a large GPU. Let's begin with what a GPU is good at, and
+# with whether you have one: if you don't, you can still do the whole course.
 #
 # Everything runs on the CPU unless you say otherwise
 # ---------------------------------------------------
@@ -125,12 +125,12 @@ ax.grid(alpha=0.3)
 plt.show()
 
 # %%
-# The picture has two lines: one for a CPU, and one for a large GPU. Higher is faster. At
-# the left end the matrices are small, and the GPU starts *below* the CPU. Further right
-# it crosses the CPU's line, and at the right end, where the matrices are large, it is far
-# above. On the vertical axis, each mark is ten times the one below it, so a line that
-# ends one mark higher stands for ten times the speed. (Without a GPU, your own picture
-# has the CPU's line alone.)
+# The picture has two lines, named in its corner: one for a CPU, and one for a large GPU.
+# Higher is faster. At the left end the matrices are small, and the GPU starts *below* the
+# CPU. Further right it crosses the CPU's line, and at the right end, where the matrices
+# are large, it is far above. On the vertical axis, each mark is ten times the one below
+# it, so a line that ends one mark higher stands for ten times the speed. (Without a GPU,
+# your own picture has the CPU's line alone.)
 #
 # Here are both ends of each line, in billions of calculations per second. The first line
 # names the two sizes, and each row below it is one processor:

@@ -52,10 +52,10 @@ print("pictures:", pictures.shape, pictures.dtype)
 print("labels:  ", labels.shape, labels.dtype)
 
 # %%
-# ``labels`` is a row, so its shape has one entry. PyTorch calls a shape ``torch.Size``;
-# we write only the brackets. The :term:`dtype` is the type of the numbers. Those with a
-# decimal point are ``float32``, and whole numbers are ``int64``. **When a tensor puzzles
-# you, print its shape first.**
+# ``labels`` is a row, so its shape has one entry. PyTorch prints ``torch.Size``; we write
+# only the brackets. The :term:`dtype` is the type of the numbers. Those with a decimal
+# point are ``float32``, whole numbers are ``int64``. **When a tensor puzzles you, print
+# its shape first.**
 #
 # Pick rows, columns and single numbers
 # -------------------------------------
