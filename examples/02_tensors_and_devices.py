@@ -2,7 +2,8 @@
 2 · Tensors and devices
 =======================
 
-Handle your numbers, copy them across, and read the two errors that everyone gets.
+Handle :term:`tensors <tensor>`, copy them to a :term:`GPU`, and read the two errors that
+everyone gets.
 
 .. overview::
    :teaching: 30
@@ -22,9 +23,8 @@ Handle your numbers, copy them across, and read the two errors that everyone get
 
 # %%
 # Pictures, labels, and the numbers that a network learns: PyTorch keeps all of them in
-# :term:`tensors <tensor>`. You'll first learn to handle tensors, in about ten minutes,
-# and then to bring them to a :term:`GPU`. Don't learn the calls by heart: they all come
-# back in lessons 3 to 5.
+# tensors. You'll first learn to handle them, in about ten minutes, and then to bring them
+# to a GPU. Don't learn the calls by heart: they all come back in lessons 3 to 5.
 #
 # Read the shape and the type of a tensor
 # ---------------------------------------
@@ -89,9 +89,9 @@ print("flattened:", rows.shape)
 print("and back: ", rows.reshape(5, 28, 28).shape)
 
 # %%
-# 28 times 28. Dimensions are counted from 0, so the 1 says: keep the first, the pictures,
-# and merge the others. ``reshape`` makes any other shape with as many numbers. **Both
-# keep the numbers in their order; only the shape is new.**
+# Each is 28 times 28 numbers long. Dimensions are counted from 0, so the 1 says: keep the
+# first, the pictures, and merge the others. ``reshape`` makes any other shape with as
+# many numbers. **Both keep the numbers in their order; only the shape is new.**
 #
 # Ask each row for its mean or its largest number
 # -----------------------------------------------
