@@ -26,7 +26,7 @@ Find out which hardware PyTorch can use here, and write code that runs on every 
 # You want to train a neural network, and you've heard that a :term:`GPU` makes that
 # faster. By lesson 5 you'll have trained one that tells shirts from shoes, with code that
 # runs on a laptop as well as on a large GPU. Let's begin with what a GPU is good at, and
-# with whether you have one: if you don't, you can still do the whole course.
+# whether you have one: if you don't, you can still do the whole course.
 #
 # Everything runs on the CPU unless you say otherwise
 # ---------------------------------------------------
@@ -53,7 +53,7 @@ print("computed on:          ", product.device)
 # %%
 # Each of the million numbers is a row of ``a`` times a column of ``b``: a thousand
 # multiplications, and about as many additions. No number has to wait for another, so the
-# work can be shared. A CPU has a few fast cores for it; a GPU has hundreds or thousands
+# work can be shared. A CPU has a few fast cores; a GPU has hundreds or thousands
 # of slower ones.
 #
 # The last line says where PyTorch computed. **Everything runs on the CPU unless you send
@@ -142,7 +142,7 @@ for name, values in speeds.items():
 # %%
 # The small product is slow, because starting it takes longer than computing it. In the
 # large one the start hardly counts, and every core has work. **A GPU pays off when each
-# product involves a lot of work.** If you see only one row, PyTorch found no GPU here,
+# product involves a lot of work.** If you see only one row, PyTorch found no GPU,
 # and the box *Recorded* shows what a computer with a GPU printed.
 #
 # How many days does a real run take? ResNet-50, a network for photographs, learns from

@@ -111,7 +111,7 @@ print("argmax(dim=1):", scores.argmax(dim=1))
 # ``dim=0`` goes down each column, so there are three means. ``dim=1`` goes along each
 # row, so there are two. **The dimension that you name disappears:** ``[2, 3]`` becomes
 # ``[3]`` or ``[2]``. ``argmax`` says *where* in each row the largest number is. For
-# scores, that is the class that the network answers.
+# scores, that is the network's answer.
 #
 # Multiply rows by columns
 # ------------------------
@@ -144,7 +144,7 @@ print("gives", (flowers @ weights).shape)
 # %%
 # There are eight numbers for each of the three flowers. **The two inner numbers must be
 # the same, and the outer two are the shape of the result.** The first layer of lesson 3
-# does just this.
+# does this.
 #
 # Read the error of shapes that don't fit
 # ---------------------------------------
