@@ -206,14 +206,15 @@ except (RuntimeError, AssertionError) as error:  # it depends on what is missing
 
 # %%
 # With a GPU you get its number, counted from 0, and its name. Without one, asking for the
-# number raises an error, and **its words tell you what is missing**. If you have no GPU
-# and set up as the page says, yours is ``Torch not compiled with CUDA enabled``: this
-# PyTorch was made without support for NVIDIA's GPUs, and all is well.
+# number raises an error, and **its words tell you what is missing**:
+#
+# - ``Found no NVIDIA driver on your system``: the system's own program for the GPU, its
+#   :term:`driver`, is missing.
+# - ``Torch not compiled with CUDA enabled``: this PyTorch was made without support for
+#   NVIDIA's GPUs. If you have no GPU, setup gave you this one, and all is well.
 #
 # .. fold:: What the other messages mean
 #
-#    - ``Found no NVIDIA driver on your system``: the system's own program for the GPU,
-#      its :term:`driver`, is missing.
 #    - ``The NVIDIA driver on your system is too old``: update it, or install a PyTorch
 #      for an older CUDA.
 #    - ``No CUDA GPUs are available``: there is a driver, but it reports no GPU to this
@@ -230,9 +231,9 @@ except (RuntimeError, AssertionError) as error:  # it depends on what is missing
 # .. covers:: S3.1 S3.2
 #
 # Each :term:`PyTorch build` is made for one kind of GPU, or for the CPU only. So **what
-# PyTorch can use is decided when you install it**. Does yours fit your GPU, and the
-# system's program for it, the :term:`driver`? The course's package looks at all three.
-# Read one row of its report, the last: *advice* says what to change, if anything.
+# PyTorch can use is decided when you install it**. Does yours fit your GPU and its
+# driver? The course's package looks at all three. Read one row of its report, the last:
+# *advice* says what to change, if anything.
 
 from gpulesson.device import device_report
 
