@@ -23,10 +23,10 @@ Find out which hardware PyTorch can use here, and write code that runs on every 
 """
 
 # %%
-# Training a neural network is simple arithmetic, repeated many millions of times. A
-# :term:`GPU` is a processor that was made for such work. By lesson 5 you will have
-# trained a network that tells shirts from shoes. First, let's see what a GPU is good at,
-# and whether you have one. You don't? You can do the whole course without it.
+# You want to train a neural network, and you've heard that a :term:`GPU` makes that
+# faster. By lesson 5 you'll have trained one that tells shirts from shoes, with code that
+# runs on a laptop as well as on a large GPU. Let's begin with what a GPU is good at, and
+# whether you have one: if you don't, you can still do the whole course.
 #
 # Everything runs on the CPU unless you say otherwise
 # ---------------------------------------------------
@@ -36,8 +36,8 @@ Find out which hardware PyTorch can use here, and write code that runs on every 
 # You know arrays and their matrix product ``a @ b`` from NumPy. PyTorch has both; its
 # array is called a :term:`tensor`. Most of what a network does is multiply matrices.
 #
-# We multiply two matrices with a thousand rows and columns. How many calculations does
-# that take, if each multiplication and each addition counts as one?
+# Let's multiply two matrices with a thousand rows and columns. How many calculations is
+# that, if each multiplication and each addition counts as one?
 
 import torch
 
@@ -53,12 +53,11 @@ print("computed on:          ", product.device)
 # %%
 # Each of the million numbers is a row of ``a`` times a column of ``b``: a thousand
 # multiplications, and about as many additions. No number has to wait for another, so the
-# work can be shared. A CPU has a few fast cores; a GPU has hundreds or thousands of
-# slower ones.
+# work can be shared. A CPU has a few fast cores; a GPU has hundreds or thousands
+# of slower ones.
 #
-# The last line says where PyTorch computed: on the CPU, even if your machine has a GPU.
-# **Everything runs on the CPU unless you send it elsewhere**, because a GPU has its own
-# memory:
+# The last line says where PyTorch computed. **Everything runs on the CPU unless you send
+# it elsewhere**, even on a machine with a GPU, because a GPU has its own memory:
 #
 # .. drawing:: host_device.svg
 #
@@ -67,7 +66,7 @@ print("computed on:          ", product.device)
 # The computer around the GPU is called the :term:`host`, so there is :term:`host memory`
 # and :term:`device memory`. A tensor has to be copied over the *bus* before the GPU can
 # compute with it. PyTorch calls each of the two places a :term:`device`: ``cpu``, or a
-# GPU such as ``cuda``. Don't worry about learning these words now: you will meet them on
+# GPU such as ``cuda``. Don't worry about learning these words now: you'll meet them on
 # every page.
 #
 # A GPU is good at large products
@@ -76,12 +75,12 @@ print("computed on:          ", product.device)
 # .. covers:: S1.1
 #
 # Imagine that you have letters to fold. For three you need no help. For ten thousand you
-# call a hundred helpers, and it is worth the minute it takes to explain the job. The
+# call a hundred helpers, and it's worth the minute it takes to explain the job. The
 # cores of a GPU are such helpers: starting them takes time, however little work there is.
 #
-# The folded cell measures products of five sizes, on the CPU and on the GPU if there is
-# one. You need not read its code, but run it: the next two cells need it. Will a small
-# and a large product have the same speed?
+# The folded cell measures products of five sizes, on the CPU and on a GPU if there is
+# one. You don't need to read its code, but run it: the next cells need it. Which will be
+# faster at a small product, and which at a large one?
 
 # fold: Measure one matrix product at five sizes, and draw the speeds
 
@@ -126,27 +125,30 @@ ax.grid(alpha=0.3)
 plt.show()
 
 # %%
-# Each mark on the vertical axis is ten times the one below it. Here are both ends of each
-# line, in billions of calculations per second.
+# The picture has two lines, named in its corner: one for a CPU, and one for a large GPU.
+# Higher is faster. At the left end the matrices are small, and the GPU starts *below* the
+# CPU. Further right it crosses the CPU's line, and at the right end, where the matrices
+# are large, it is far above. On the vertical axis, each mark is ten times the one below
+# it, so a line that ends one mark higher stands for ten times the speed. (Without a GPU,
+# your own picture has the CPU's line alone.)
+#
+# Here are both ends of each line, in billions of calculations per second. The first line
+# names the two sizes, and each row below it is one processor:
 
 print(f"{sizes[0]:>6}{sizes[-1]:>9}  rows and columns")
 for name, values in speeds.items():
     print(f"{values[0]:6.1f}{values[-1]:9,.1f}  {name}")
 
 # %%
-# The first line names the two sizes; each row below it is one processor, from the small
-# product to the large one. The small product is slow for its size, because starting it
-# takes longer than computing it. In the large one, the start hardly counts, and every
-# core has work. A GPU has the most cores to keep busy, and a large GPU is not even full
-# at 1,000 rows: **it pays off when each product involves a lot of work.** If you see only
-# one row, PyTorch found no GPU here; then the box *Recorded* shows what a computer with a
-# GPU printed.
+# The small product is slow, because starting it takes longer than computing it. In the
+# large one the start hardly counts, and every core has work. **A GPU pays off when each
+# product involves a lot of work.** If you see only one row, PyTorch found no GPU,
+# and the box *Recorded* shows what a computer with a GPU printed.
 #
-# How long does a real run take? ResNet-50, a network for photographs, learns from 1.28
-# million pictures, 90 times over. Its answer to one picture takes `about 4 billion
-# multiplications <https://arxiv.org/abs/1512.03385>`__ and as many additions. Learning
-# from the answer takes about twice as many again. At the speeds of the last column, that
-# is:
+# How many days does a real run take? ResNet-50, a network for photographs, learns from
+# 1.28 million pictures, 90 times over. Its answer to one picture takes `about 4 billion
+# multiplications <https://arxiv.org/abs/1512.03385>`__ and as many additions, and
+# learning from it about twice as many again. At the speed of the large product, that is:
 
 one_picture = 8e9 + 2 * 8e9  # the answer, and learning from it
 calculations = 90 * 1.28e6 * one_picture
@@ -156,16 +158,17 @@ for name, values in speeds.items():
     print(f"{seconds / 3600 / 24:8,.1f} days  {name}")
 
 # %%
-# This is a rough guess: a run rarely keeps a processor at the speed of a large product,
-# but a large GPU computes even larger products faster. What to take home: weeks or months
-# on a CPU, days on a GPU. The whole run was measured, too:
+# This is a rough guess: few runs keep a processor as busy as one large product does.
+# NVIDIA measured the whole run:
 #
 # .. measured:: on one V100, by NVIDIA
 #    :source: https://github.com/NVIDIA/DeepLearningExamples/blob/291f0d02e815b148fa5c2b81bf07aa3552142895/PyTorch/Classification/ConvNets/resnet50v1.5/README.md
 #    :date: 2021
 #
-#    ResNet-50, 90 times over these pictures, in numbers of 32 bits as here: about 92
-#    hours, which is 3.8 days.
+#    ResNet-50, 90 times over these pictures, in numbers of 32 bits as here: about 3.8
+#    days.
+#
+# What to take home: **a run that takes a CPU many days takes a large GPU only a few.**
 #
 # .. question:: Your largest matrices are 120 by 8 and 8 by 9. Will a large GPU help?
 #
@@ -191,7 +194,8 @@ for name, values in speeds.items():
 # .. covers:: S1.3 S3.3
 #
 # :term:`CUDA` is how NVIDIA's GPUs are programmed, and ``torch.cuda`` is PyTorch's part
-# for it. Is there a GPU, which one is used if you name none, and what is it called?
+# for it. Let's ask it three things: is there a GPU, which one is used if you name none,
+# and what is it called?
 
 print("available:", torch.cuda.is_available())
 try:
@@ -202,18 +206,22 @@ except (RuntimeError, AssertionError) as error:  # it depends on what is missing
 
 # %%
 # With a GPU you get its number, counted from 0, and its name. Without one, asking for the
-# number raises an error, and **its words tell you what is missing**. The most common:
+# number raises an error, and **its words tell you what is missing**:
 #
 # - ``Found no NVIDIA driver on your system``: the system's own program for the GPU, its
 #   :term:`driver`, is missing.
-# - ``The NVIDIA driver on your system is too old``: update it, or install a PyTorch for
-#   an older CUDA.
 # - ``Torch not compiled with CUDA enabled``: this PyTorch was made without support for
-#   NVIDIA's GPUs. If you have no GPU and set up as the page says, yours is.
-# - ``No CUDA GPUs are available``: there is a driver, but it reports no GPU to this
-#   program. Perhaps the environment variable ``CUDA_VISIBLE_DEVICES`` hides it.
+#   NVIDIA's GPUs. If you have no GPU, setup gave you this one, and all is well.
 #
-# You don't need to install CUDA itself: PyTorch's packages include what they need of it.
+# .. fold:: What the other messages mean
+#
+#    - ``The NVIDIA driver on your system is too old``: update it, or install a PyTorch
+#      for an older CUDA.
+#    - ``No CUDA GPUs are available``: there is a driver, but it reports no GPU to this
+#      program. Perhaps the environment variable ``CUDA_VISIBLE_DEVICES`` hides it.
+#
+#    You don't need to install CUDA itself: PyTorch's packages include what they need of
+#    it.
 #
 # .. _no-kernel-image:
 #
@@ -222,27 +230,27 @@ except (RuntimeError, AssertionError) as error:  # it depends on what is missing
 #
 # .. covers:: S3.1 S3.2
 #
-# CUDA is not a language but a platform: it extends `C++
-# <https://docs.nvidia.com/cuda/cuda-c-programming-guide/>`__ and other languages, and
-# PyTorch uses it for you. AMD's platform is called ROCm, Apple's Metal. A
-# :term:`PyTorch build` is made for one platform, or for the CPU only. So **what PyTorch
-# can use is decided when you install it**. What is yours made for, and does it fit your
-# GPU and its driver? The course's package looks at all three:
+# Each :term:`PyTorch build` is made for one kind of GPU, or for the CPU only. So **what
+# PyTorch can use is decided when you install it**. Does yours fit your GPU and its
+# driver? The course's package looks at all three. Read one row of its report, the last:
+# *advice* says what to change, if anything.
 
 from gpulesson.device import device_report
 
 print(device_report())
 
 # %%
-# The last row, *advice*, is the one to read: it says what to change, if anything, and
-# :doc:`/setup` has the commands for each system. The first rows are the devices that
-# PyTorch finds, with their memory (a GiB is about a billion bytes). The row *torch* names
-# the build: ``+cu132`` is CUDA 13.2, and ``+cpu`` the CPU only. You can skip the codes:
-# ``sm_75`` and ``compute capability`` are generations of GPUs, and ``has kernels in this
-# torch`` says that the build fits yours. In a terminal, ``python -m gpulesson`` prints
-# this report.
+# If the advice says to install something, :doc:`/setup` has the command. The rows above
+# it list what PyTorch finds; you need them when something is wrong. In a terminal,
+# ``python -m gpulesson`` prints this report.
 #
-# .. fold:: Going further: a GPU that is too old, or too new, for the build
+# .. fold:: Going further: what CUDA is, and a GPU that is too old for a build
+#
+#    CUDA is not a language but a platform: it extends `C++
+#    <https://docs.nvidia.com/cuda/cuda-c-programming-guide/>`__ and other languages, and
+#    PyTorch uses it for you. AMD's platform is called ROCm, Apple's Metal. The row
+#    *torch* names the one that your build is made for: ``+cu132`` is CUDA 13.2, and
+#    ``+cpu`` the CPU only.
 #
 #    A build contains :term:`kernels <kernel>`, functions that run on the GPU, for some
 #    generations of GPUs. If yours is not among them, ``is_available()`` can be ``True``,
@@ -273,8 +281,8 @@ print("made on:", three.device)
 # %%
 # The tensor was made on the CUDA GPU if there is one, and on the CPU otherwise.
 # ``torch.device(…)`` itself only makes a label: it names a place, but does not check that
-# it exists. So the line asks first. **Choose once, and pass** ``device`` **to everything
-# that makes a tensor.**
+# the place exists. So the line asks first. **Choose once, and pass** ``device`` **to
+# everything that makes a tensor.**
 #
 # .. fold:: Going further: a line that finds Apple's and Intel's GPUs, too
 #
@@ -311,13 +319,11 @@ print("made on:", three.device)
 # No GPU? Practise on a simulated one
 # -----------------------------------
 #
-# This course includes the :term:`practice GPU`. It obeys a GPU's rules, and your CPU does
+# This course includes the :term:`practice GPU`. It obeys a GPU's rules, but your CPU does
 # the arithmetic, so it is never fast. Where there is no CUDA GPU, the exercise below and
 # most lessons use it. **You can make, understand and fix a GPU's errors without a GPU.**
-# ``python -m gpulesson practice script.py`` runs a script of yours with it, and a lesson
-# starts it in its first cell, as you will see in lesson 2. For speed you need a real GPU:
-# Google Colab and Kaggle lend one in your browser, free of charge within limits, and
-# :doc:`/setup` says how.
+# For speed you need a real one: Google Colab and Kaggle lend one in your browser, free of
+# charge within limits, and :doc:`/setup` says how.
 #
 # .. instructor-note::
 #
@@ -369,5 +375,5 @@ print("made on:", three.device)
 #      which of them does not.
 #    - Choose the device in one place and pass it on. ``torch.device(…)`` is only a label.
 #
-# **Next:** :doc:`/lessons/02_tensors_and_devices` copies the first numbers to a device,
-# and explains the error that everyone gets once.
+# **Next:** :doc:`/lessons/02_tensors_and_devices` shows what you can do with
+# tensors, and how they get to a GPU.

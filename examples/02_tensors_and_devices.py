@@ -2,35 +2,196 @@
 2 · Tensors and devices
 =======================
 
-See where your numbers are, copy them across, and read the error that everyone gets once.
+Handle :term:`tensors <tensor>`, copy them to a :term:`GPU`, and read the two errors that
+everyone gets.
 
 .. overview::
-   :teaching: 22
+   :teaching: 30
    :exercises: 10
 
    .. objectives::
 
+      - Read a tensor's shape, pick from it, and multiply two tables.
       - Say where a tensor is, copy it to the GPU, and move a model there.
-      - Read the error of mixed devices, and fix it.
-      - Say where a new tensor is made, and how much of the GPU's memory it uses.
+      - Read the errors of shapes that don't fit and of mixed devices, and fix them.
 
    .. prereq::
 
       - :doc:`/lessons/01_is_there_a_gpu`, with its picture of the two memories
+      - In Python: lists, and slices of them such as ``rows[0:2]``
 """
 
 # %%
-# You have numbers in the computer's memory, and want a :term:`GPU` to compute with them.
-# This lesson writes ``"cuda"``, for a GPU with :term:`CUDA`. In your own program, choose
-# the :term:`device` as in lesson 1.
+# Pictures, labels, and the numbers that a network learns: PyTorch keeps all of them in
+# tensors. You'll first learn to handle them, in about ten minutes, and then to bring them
+# to a GPU. Don't learn the calls by heart: they all come back in lessons 3 to 5.
 #
-# On a machine without a CUDA GPU, this page computes on the :term:`practice GPU`: it
-# obeys a GPU's rules, but your CPU does the arithmetic. That is what ``practice.start()``
-# is for. Your own training scripts never need it, and with a real CUDA GPU it does
-# nothing.
+# Read the shape and the type of a tensor
+# ---------------------------------------
+#
+# A tensor can be a row of numbers, a table, or a stack of tables. Its :term:`shape` says
+# how many numbers it has in each of its dimensions:
+#
+# .. drawing:: tensor_shapes.svg
+#
+#    A row, a table and a stack of tables, each with its shape.
+#
+# In lesson 3 a flower is a row of four lengths, and in lesson 4 a picture is a table of
+# 28 by 28 pixels. We make some of each from random numbers, and a label for each flower:
+# the number of its class. Which shape will ``labels`` have?
 
 # sphinx_gallery_thumbnail_path = 'drawings/to_copy_move.svg'
 import torch
+
+flowers = torch.rand(3, 4)  # three flowers, four lengths each
+pictures = torch.rand(5, 28, 28)  # five pictures
+labels = torch.tensor([0, 2, 1])
+
+print("flowers: ", flowers.shape, flowers.dtype)
+print("pictures:", pictures.shape, pictures.dtype)
+print("labels:  ", labels.shape, labels.dtype)
+
+# %%
+# ``labels`` is a row, so its shape has one entry. PyTorch prints ``torch.Size``; we write
+# only the brackets. The :term:`dtype` is the type of the numbers. Those with a decimal
+# point are ``float32``, whole numbers are ``int64``. **When a tensor puzzles you, print
+# its shape first.**
+#
+# Pick rows, columns and single numbers
+# -------------------------------------
+#
+# Square brackets pick from a tensor, and counting starts at 0. A colon alone means *all*.
+# Which number is ``table[1, 2]``?
+
+table = torch.arange(12).reshape(3, 4)  # the numbers 0 to 11, in 3 rows of 4
+
+print(table)
+print("one number: ", table[1, 2])
+print("column 2:   ", table[:, 2])
+print("table[1]:   ", table[1].shape)
+print("table[1:2]: ", table[1:2].shape)
+
+# %%
+# It is the number in row 1 and column 2. The last two lines both pick row 1, but
+# ``table[1]`` is a row, and ``table[1:2]`` is a table with one row. **An index takes its
+# dimension away, but a slice keeps it.** A model wants a table, so for a single flower
+# you'll write a slice.
+#
+# Lay each picture out as one row
+# -------------------------------
+#
+# Many networks want a row of numbers for each picture, not a table. ``flatten(1)`` lays
+# the rows of each picture end to end. How long will the five new rows be?
+
+rows = pictures.flatten(1)
+
+print("flattened:", rows.shape)
+print("and back: ", rows.reshape(5, 28, 28).shape)
+
+# %%
+# Each is 28 times 28 numbers long. Dimensions are counted from 0, so the 1 says: keep the
+# first, the pictures, and merge the others. ``reshape`` makes any other shape with as
+# many numbers. **Both keep the numbers in their order; only the shape is new.**
+#
+# Ask each row for its mean or its largest number
+# -----------------------------------------------
+#
+# A network gives scores: a row for each flower, and in it a number for each class. Some
+# questions are for each row, some for each column, and ``dim`` says which. How many
+# numbers will each line print?
+
+scores = torch.tensor([[1.0, 6.0, 2.0], [9.0, 0.0, 3.0]])  # 2 flowers, 3 classes
+
+print("mean():       ", scores.mean())
+print("mean(dim=0):  ", scores.mean(dim=0))
+print("mean(dim=1):  ", scores.mean(dim=1))
+print("argmax(dim=1):", scores.argmax(dim=1))
+
+# %%
+# ``dim=0`` goes down each column, so there are three means. ``dim=1`` goes along each
+# row, so there are two. **The dimension that you name disappears:** ``[2, 3]`` becomes
+# ``[3]`` or ``[2]``. ``argmax`` says *where* in each row the largest number is. For
+# scores, that is the network's answer.
+#
+# Multiply rows by columns
+# ------------------------
+#
+# Lesson 1 multiplied two large tables with ``@``. What happens in such a matrix product?
+#
+# .. drawing:: row_times_column.svg
+#
+#    A row times a column gives one number of the result.
+#
+# Let's compute the number of the drawing by hand, and then with ``@``:
+
+row = torch.tensor([1.0, 2.0, 0.0, 3.0])
+column = torch.tensor([4.0, 1.0, 5.0, 2.0])
+
+print("number by number:", row * column)
+print("added up:        ", (row * column).sum())
+print("with @:          ", row @ column)
+
+# %%
+# ``*`` multiplies number by number, and ``@`` also adds up. In a product of two tables,
+# each row is multiplied by each column, so a row must be as long as a column. Which shape
+# will the product have?
+
+weights = torch.rand(4, 8)
+
+print(flowers.shape, "@", weights.shape)
+print("gives", (flowers @ weights).shape)
+
+# %%
+# There are eight numbers for each of the three flowers. **The two inner numbers must be
+# the same, and the outer two are the shape of the result.** The first layer of lesson 3
+# does this.
+#
+# Read the error of shapes that don't fit
+# ---------------------------------------
+#
+# Now let's break it on purpose, with a table whose rows and columns are swapped:
+
+turned = torch.rand(8, 4)
+
+try:
+    flowers @ turned
+except RuntimeError as error:
+    print(error)
+
+print("with .T:", (flowers @ turned.T).shape)
+
+# %%
+# ``mm`` is the matrix product (older versions leave it out), ``mat1`` is the table on its
+# left and ``mat2`` the one on its right, and the brackets hold their shapes. The inner
+# numbers, 4 and 8, differ. ``turned.T`` swaps rows and columns, so it fits. **Compare the
+# inner numbers, and ask which table is the wrong way round.**
+#
+# .. question:: ``images`` is ``[64, 784]``. Which ``weights`` fit ``images @ weights``?
+#
+#    - ``[64, 10]``
+#
+#      No. The inner numbers are 784 and 64. That both begin with 64 does not help.
+#
+#    - ``[10, 784]``
+#
+#      No. The inner numbers are 784 and 10. But ``images @ weights.T`` would work.
+#
+#    - ``[784, 10]``
+#
+#      Yes. The inner numbers are both 784. The result is ``[64, 10]``: ten scores for
+#      each of 64 pictures.
+#
+# Ask a tensor where it is
+# ------------------------
+#
+# .. covers:: S3.5
+#
+# Now we use a GPU with :term:`CUDA`, whose :term:`device` is called ``"cuda"``. In your
+# own program, choose it as in lesson 1.
+#
+# On a machine without such a GPU, this page computes on the :term:`practice GPU`: it
+# obeys a GPU's rules, but your CPU does the arithmetic. ``practice.start()`` starts it.
+# Your own scripts never need it, and with a real GPU it does nothing.
 
 from gpulesson import practice
 
@@ -38,13 +199,8 @@ practice.start()
 device = torch.device("cuda")
 
 # %%
-# Ask a tensor where it is
-# ------------------------
-#
-# .. covers:: S3.5
-#
-# Every :term:`tensor` is in one place, and knows it. By default it is created on the CPU.
-# With ``device=…`` it is created on the GPU. What will the two lines print?
+# Every tensor is in one place, and knows it. By default it is created on the CPU. With
+# ``device=…`` it is created on the GPU. What will the two lines print?
 
 on_cpu = torch.tensor([1.0, 2.0])
 on_gpu = torch.tensor([1.0, 2.0], device=device)
@@ -53,61 +209,69 @@ print(on_cpu.device, on_cpu)
 print(on_gpu.device, on_gpu)
 
 # %%
-# We asked for ``cuda`` and got ``cuda:0``. The number says which GPU: without one you get
-# the GPU that is selected, usually the first. A tensor on a GPU shows its place when it
-# is printed; a tensor on the CPU shows nothing. **When in doubt, print** ``.device``.
+# We asked for ``cuda`` and got ``cuda:0``, the first GPU. A tensor on a GPU shows its
+# place when it is printed; a tensor on the CPU shows nothing. **When in doubt, print**
+# ``.device``.
 #
 # Copy a tensor, move a model
 # ---------------------------
 #
 # .. covers:: S1.4
 #
-# To bring an existing tensor to the GPU, call its method ``to``. Before you run the cell:
-# which of the tensors will be on the GPU?
+# To bring an existing tensor to the GPU, call its method ``to``. Where is ``on_cpu``
+# after this cell?
 
 on_cpu.to(device)
-print("on_cpu:", on_cpu)
+print(on_cpu.device)
+
+# %%
+# It is still on the CPU. **A tensor does not move: you get a copy, and you must keep
+# it.** Here no name kept the copy, so Python threw it away. You get no error.
+#
+# This time we keep the copy, and change it. Does ``on_cpu`` change as well?
 
 copied = on_cpu.to(device)
 copied[0] = 100.0
+
 print("on_cpu:", on_cpu)
 print("copied:", copied)
-print("back:  ", copied.cpu())
-print("same tensor:", copied.to(device) is copied)
 
 # %%
-# Only ``copied``. **A tensor does not move: you get a copy, and you must keep it.** The
-# first ``on_cpu.to(device)`` also made a copy, but no name kept it, so Python threw it
-# away. You get no error.
-#
-# The copy has its own numbers: we changed it, but ``on_cpu`` still begins with 1. The
-# way back is ``cpu()``, short for ``to("cpu")``. And if a tensor is already where you
-# want it, ``to`` copies nothing and returns the same tensor, as the last line shows.
+# No, the copy has its own numbers. (If a tensor is already where you want it, ``to``
+# copies nothing and returns the same tensor.) The way back is ``cpu()``:
+
+back = copied.cpu()
+
+print("back: ", back)
+print("NumPy:", back.numpy())
+
+# %%
+# ``cpu()`` is short for ``to("cpu")``, and makes a copy as well. NumPy needs it, because
+# its arrays are in :term:`host memory`.
 #
 # A model is different. In PyTorch it is a :term:`module`, an object that holds tensors:
-# its :term:`parameters <parameter>`, which training changes. ``torch.nn.Linear(2, 1)`` is
-# a small one, with two parameters, ``weight`` and ``bias``. What it computes with them is
-# lesson 3; here we only ask where they are.
+# its :term:`parameters <parameter>`, which training changes. ``torch.nn.Linear(4, 8)`` is
+# a small one, with a ``weight`` and a ``bias``. Don't worry about what it computes yet;
+# we only ask where they are.
 
-model = torch.nn.Linear(2, 1)
+model = torch.nn.Linear(4, 8)
 print("before:", model.weight.device)
 
-returned = model.to(device)
+model.to(device)
 print("after: ", model.weight.device)
-print("returned is model:", returned is model)
 
 # %%
-# ``model.to(device)`` brings the model's parameters to the device, and returns the same
-# model, as the last line shows. There is one model, and it has moved.
+# We kept no result, but the parameters are on the GPU. **A model moves.**
 #
 # .. drawing:: to_copy_move.svg
 #
 #    A tensor is copied, and the original stays where it was. A model is moved.
 #
 # So write ``x = x.to(device)`` for a tensor, and ``model.to(device)`` for a model. You
-# will often read ``model = model.to(device)``, which does no harm.
+# will often read ``model = model.to(device)``, which does no harm: it returns the model
+# itself.
 #
-# .. fold:: Going further: tensors that do not move with their model
+# .. fold:: Going further: tensors that don't move with their model
 #
 #    The :term:`buffers <buffer>` of a model, of which lesson 4 has one, move with it. A
 #    tensor in a plain attribute, such as ``self.mask = torch.ones(2)``, stays where it
@@ -137,15 +301,13 @@ print("returned is model:", returned is model)
 #
 # .. covers:: S0.7
 #
-# Now let's break it on purpose. A GPU computes with what is in its own memory, and the
-# CPU with what is in :term:`host memory`. What happens if an operation gets one tensor of
-# each?
+# A GPU computes with what is in its own memory, and the CPU with what is in host memory.
+# What happens if a product gets one table of each?
 
-inputs = torch.ones(4, 2)
-weights = torch.ones(2, 3, device=device)
+weights = weights.to(device)
 
 try:
-    inputs @ weights
+    flowers @ weights
 except RuntimeError as error:
     print(error)
 
@@ -153,74 +315,69 @@ except RuntimeError as error:
 # PyTorch refuses. It could copy one of the two for you, but a copy takes time, and you
 # would never learn why your program is slow. Read the message from its end:
 #
-# - *(when checking argument in method …_mm)*: the operation was ``mm``, a product of two
-#   matrices.
-# - *got mat2 is on cuda:0, different from other tensors on cpu*: its second matrix is on
-#   the GPU, and the rest on the CPU.
+# - *(when checking argument in method …_mm)*: the operation was ``mm`` again.
+# - *got mat2 is on cuda:0, different from other tensors on cpu*: its second table is on
+#   the GPU, and the first on the CPU.
 # - *Expected all tensors to be on the same device*: the rule that was broken.
 #
-# PyTorch cannot know where you meant each of them to be. You do: the weights are on the
-# GPU on purpose, but the inputs were forgotten. So the inputs must go:
+# PyTorch cannot know which table is in the wrong place. You do: the flowers were
+# forgotten. So let's copy them:
 
-outputs = inputs.to(device) @ weights
+outputs = flowers.to(device) @ weights
 print(outputs.device)
 
 # %%
-# The result of an operation is where its tensors were. **All tensors of an operation must
-# be on the same device.**
+# **All tensors of an operation must be on the same device**, and so is its result.
 #
-# There are two exceptions. In arithmetic, a *single number* may come from the CPU, even
-# if it is a tensor: ``torch.tensor(3.0)``, of :term:`shape` ``[]``, but not
-# ``torch.tensor([3.0])``, which is a list of one number. (:ref:`Lesson 7
-# <single-numbers>` runs both.) So may an *index*, which picks from a tensor in square
-# brackets. Does a number on the GPU work with a tensor on the CPU, too?
+# There is an exception. In arithmetic, a *single number* may come from the CPU, even as a
+# tensor of shape ``[]``, such as ``torch.tensor(3.0)``. The folded cell tries it, then an
+# index, and then a number that is on the GPU:
 
+# fold: Going further: a number and an index from the CPU, and a number from the GPU
 number = torch.tensor(3.0)
-row = torch.tensor([0])  # picks the first row
+first = torch.tensor([0])  # picks the first row
 
-print("number:", (weights * number).device)
-print("index: ", weights[row].device)
+print("number from the CPU:", (weights * number).device)
+print("index from the CPU: ", weights[first].device)
 try:
-    inputs * number.to(device)
+    flowers * number.to(device)
 except RuntimeError as error:
     print(error)
 
 # %%
-# No, as the last line shows. The error is the same as before; for ``*`` and ``+`` it
-# names both devices, but no tensor. An index also works only from the CPU to the GPU. We
-# did not run that: its error is :ref:`worded differently <error-indices>`.
+# The number and the index work, but not the other way round: a number on the GPU with a
+# table on the CPU gives the error again. For an index the :ref:`error is worded
+# differently <error-indices>`.
 #
 # Find out which tensor was forgotten
 # -----------------------------------
 #
-# What you train with comes in :term:`batches <batch>`, often a pair: some images, and a
-# label for each. We bring one of the two to the GPU. Where is everything?
+# You train with :term:`batches <batch>`: some images, and a label for each. We bring one
+# of the two to the GPU. Where is everything?
 
-images = torch.rand(8, 28, 28)  # eight images, 28 by 28 pixels each
+images = torch.rand(8, 28, 28)
 labels = torch.arange(8)
 images = images.to(device)
 
 print("images:", images.device)
 print("labels:", labels.device)
-for name, parameter in model.named_parameters():
-    print(f"{name}: {parameter.device}")
+print("model: ", model.weight.device)
 
 # %%
-# The images and the model's two parameters are on the GPU. The labels were forgotten:
-# ``labels = labels.to(device)`` is missing. **When you get the error of two devices,
-# print where everything is.** (If a batch is a dictionary, copy each of its tensors. This
-# package's ``to_device`` copies a batch of any form.)
+# The labels were forgotten: ``labels = labels.to(device)`` is missing. **When you get the
+# error of two devices, print where everything is.**
 #
 # What a default device changes
 # -----------------------------
 #
 # .. covers:: S0.2
 #
-# You will read that ``device = torch.device("cuda")`` "sets the device". It only makes a
-# label. What you can set is the *default device*, on which new tensors are made, with
-# :func:`torch.set_default_device`, or for one block with ``with``. Which of these will be
-# on the CPU?
+# ``device = torch.device("cuda")`` only makes a label. But inside a block ``with
+# torch.device("cuda"):`` the GPU is the *default device*, on which new tensors and models
+# are made. :func:`torch.set_default_device` does the same for the whole program. The
+# folded cell makes one tensor outside such a block, and three things inside:
 
+# fold: Going further: make tensors inside a block with a default device
 import numpy as np
 
 print("outside:   ", torch.ones(3).device)
@@ -230,11 +387,9 @@ with torch.device("cuda"):
     print("from_numpy:", torch.from_numpy(np.ones(3)).device)
 
 # %%
-# Two of them. Outside the block there is no default: that the name ``device`` exists
-# changes nothing. In the block, a new tensor and a new model are made on the GPU. But
-# ``from_numpy`` stays on the CPU: its tensor uses the memory of the NumPy array, which is
-# host memory. **A default device decides only where new tensors are made.** This course
-# passes ``device`` to each call instead, so that you see it where it matters.
+# Inside, only ``from_numpy`` stays on the CPU: its tensor uses the memory of the NumPy
+# array. **A default device decides where new tensors are made, but moves none that
+# exist.** This course passes ``device`` to each call instead, so that you see it.
 #
 # .. fold:: Going further: a default device in code that you did not write
 #
@@ -244,30 +399,17 @@ with torch.device("cuda"):
 #    numbers on the CPU, and the default asks for the result on the GPU. Also, every call
 #    of PyTorch takes a little longer, as the manual warns.
 #
-# .. question:: After ``torch.set_default_device("cuda")``: where are older tensors?
-#
-#    - On the GPU, copied there.
-#
-#      No. A default is for what is made from now on. It touches no tensor that exists.
-#
-#    - Where they were.
-#
-#      Yes. Only a call such as ``to`` brings them to the GPU, and it makes a copy.
-#
-#    - On the CPU, where they can no longer be used.
-#
-#      No. They work as before, together with other tensors on the CPU. Mixed with new
-#      ones they give the error of two devices.
-#
 # Ask how much of the GPU's memory is taken
 # -----------------------------------------
 #
 # .. covers:: S3.4
 #
-# When the memory of a GPU is full, a program usually stops. So PyTorch keeps two counts,
-# in bytes. *Allocated* is what your tensors use now. *Reserved* is all that PyTorch has
-# got from the GPU's :term:`driver`. We make two numbers of four bytes each, and delete
-# them again. How will both counts change?
+# When a GPU's memory is full, a program usually stops. So PyTorch counts: *allocated* is
+# what your tensors use, and *reserved* is all that it has got from the GPU's
+# :term:`driver`. The folded cell makes a tensor of two numbers, four bytes each, deletes
+# it, and prints how the counts change:
+
+# fold: Going further: count the memory of a small tensor
 
 
 def counts():
@@ -285,16 +427,15 @@ print("deleted: allocated", deleted[0] - made[0])
 print("deleted: reserved ", deleted[1] - made[1])
 
 # %%
-# Eight bytes of numbers use 512: **PyTorch gives out a GPU's memory in blocks, of 512
-# bytes or a multiple of that.** When a tensor is deleted, its block is free again, and
-# PyTorch keeps it reserved for the next tensor. :doc:`Lesson 10
-# </lessons/10_where_did_my_memory_go>` finds out what fills a memory.
+# **PyTorch gives out a GPU's memory in blocks, of 512 bytes or a multiple of that.** When
+# a tensor is deleted, its block is free again, and PyTorch keeps it reserved for the next
+# one. :doc:`Lesson 10 </lessons/10_where_did_my_memory_go>` finds out what fills memory.
 #
 # .. instructor-note::
 #
 #    ``x.to(device)`` without ``x =`` is the trap of this lesson, and it is silent: the
 #    error comes later, in another line. Let the class say what ``on_cpu`` will show
-#    before you run that cell. Do the exercise after it: the trap is in there, too.
+#    before you run that cell. Do the exercise after it: the trap is in there as well.
 #
 # Exercise
 # --------
@@ -316,7 +457,7 @@ print("deleted: reserved ", deleted[1] - made[1])
 #
 #    To check it: ``python -m gpulesson check exercise_02.py``.
 #
-#    You are done when the table has 8 of 8, and ``bring`` is right, too.
+#    You are done when the table has 8 of 8, and ``bring`` is right as well.
 #
 # .. solution::
 #    :file: solution_02.py
@@ -328,12 +469,11 @@ print("deleted: reserved ", deleted[1] - made[1])
 #
 # .. keypoints::
 #
+#    - ``.shape`` and ``.dtype`` describe a tensor, and ``dim=1`` asks each row. In ``a @
+#      b`` the inner two numbers of the shapes must be the same.
 #    - ``x = x.to(device)`` copies a tensor; ``model.to(device)`` moves the model itself.
-#      ``.device`` says where a tensor is.
+#      ``.device`` says where a tensor is, and ``device=…`` makes it there at once.
 #    - All tensors of an operation must be on the same device; only a single number or an
-#      index may come from the CPU. Print where each tensor is, and copy the one that was
-#      forgotten.
-#    - ``device=…`` makes a tensor on the GPU at once. A default device does so for new
-#      tensors, but not for ``from_numpy``. GPU memory comes in multiples of 512 bytes.
+#      index may come from the CPU. Print each shape or each place, and fix the odd one.
 #
 # **Next:** :doc:`/lessons/03_first_model` trains a network, on the CPU and on a GPU.
