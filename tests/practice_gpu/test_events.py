@@ -185,7 +185,9 @@ def test_sync_debug_mode(gpu):
 def test_a_listener_hears_of_each_record_before_it_is_summed(gpu):
     x = torch.ones(3)
     heard = []
-    gpu.log.listener = lambda kind, call, nbytes, waits: heard.append((kind, call, sum(event.count for event in gpu.events)))
+    gpu.log.listener = lambda kind, call, nbytes, waits: heard.append(
+        (kind, call, sum(event.count for event in gpu.events))
+    )
     y = x.cuda()
     for _ in range(2):
         y.sum().item()

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import html
 import json
-import os
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +33,7 @@ def main(words: Sequence[str], prog: str) -> int:
     parser = arguments.parser(
         prog,
         "Run a script on the practice GPU, and write a page that shows, line by line, what is copied, sent "
-        "to the GPU and waited for, and what is in which memory. Everything after the script is passed to it.",
+        "to the GPU and waited for, and what is in which memory. What follows the script is passed to it.",
     )
     parser.add_argument("--out", type=Path, help="the page to write (default: SCRIPT.film.html)")
     command.add_options(parser)
@@ -49,7 +47,9 @@ def main(words: Sequence[str], prog: str) -> int:
         try:
             out.write_text(page(run, runs.name, program, runs.texts), encoding="utf-8")
         except OSError as error:
-            raise command.Refused(f"The page cannot be written: {error}. Take another name with --out") from None
+            raise command.Refused(
+                f"The page cannot be written: {error}. Take another name with --out"
+            ) from None
         print(f"{out} shows {len(run.evidence)} stops. Open it in a browser.")
         status = 0
     return status
@@ -99,8 +99,8 @@ def sentence(stop: Stop) -> str:
         said.append(f"Python sends {kernels} to the GPU{goes_on}.")
     if stop.waits:
         calls = ", ".join(dict.fromkeys(stop.waits))
-        copies = len(stop.to_gpu) + len(stop.to_host)
-        what = "the copies" if copies > 1 else "the copy" if copies else "the GPU, which has nothing to do"
+        number = len(stop.to_gpu) + len(stop.to_host)
+        what = "the copies" if number > 1 else "the copy" if number else "the GPU, which has nothing to do"
         if stop.waited:
             what = f"{_count(stop.waited, 'kernel')} in the queue"
         said.append(f"Python waits for {what} ({calls}).")
@@ -115,7 +115,7 @@ def sentence(stop: Stop) -> str:
 
 
 def _states(before: Sequence[Thing], after: Sequence[Thing]) -> Iterator[str]:
-    """Say what appeared that has no name of its own: gradients, an optimizer's state."""
+    """Say what appeared without a name: gradients, an optimizer's state."""
     old = {(each.kind, each.name): each for each in before if each.on_gpu}
     for each in after:
         known = old.get((each.kind, each.name))
@@ -175,7 +175,9 @@ def page(run: Run, name: str, program: Program, texts: dict[str, bytes]) -> str:
         notes.append(f"These are the first {_MOST} of {len(run.evidence):,} stops.")
     if run.stopped:
         notes.append(f"It did not come to its end: {run.stopped}.")
-    film = part(stops, {file: texts[file].decode("utf-8", "replace") for file in {s.file for s in stops}})
+    film = part(
+        stops, {file: texts[file].decode("utf-8", "replace").rstrip() for file in {s.file for s in stops}}
+    )
     return _page(f"{Path(name).name}, line by line", f"<p>{html.escape(' '.join(notes))}</p>\n{film}")
 
 
@@ -198,9 +200,10 @@ def part(stops: Sequence[Stop], texts: dict[str, str]) -> str:
     >>> print(part([Stop("a.py", 1, 1, sent=2, queue=2)], {"a.py": "y = x + x * x"})[:29])
     <div class="film" data-film>
     """
-    data = {"texts": texts, "stops": list(_shown(stops))}
-    safe = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    rows = "\n".join(_row(stop, texts) for stop in data["stops"])
+    shown = list(_shown(stops))
+    data = json.dumps({"texts": texts, "stops": shown}, ensure_ascii=False, separators=(",", ":"))
+    safe = data.replace("<", "\\u003c")
+    rows = "\n".join(_row(stop, texts) for stop in shown)
     return (
         f'<div class="film" data-film>\n<script type="application/json">{safe}</script>\n'
         '<div class="film-table"><table>\n<thead><tr><th>Line</th><th>Code</th><th>What happens</th>'
@@ -236,15 +239,18 @@ def _shown(stops: Sequence[Stop]) -> Iterator[dict[str, Any]]:
 
 def _row(stop: dict[str, Any], texts: dict[str, str]) -> str:
     code = "\n".join(texts[stop["file"]].splitlines()[stop["line"] - 1 : stop["last"]])
-    sides = ("<br>".join(html.escape(f"{a}: {b}" if a else b) for a, b, _ in stop[at]) for at in ("host", "gpu"))
+    sides = (
+        "<br>".join(html.escape(f"{a}: {b}" if a else b) for a, b, _ in stop[at]) for at in ("host", "gpu")
+    )
     cells = [str(stop["line"]), f"<code>{html.escape(code)}</code>", html.escape(stop["says"]), *sides]
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in [*cells, str(stop["queue"])]) + "</tr>"
 
 
 def film_cell(line: str, cell: str) -> None:
     """Film the code of a notebook's cell, which begins with ``%%film`` and the script's arguments."""
-    from IPython.display import HTML, display
+    import IPython.display as shell
 
+    show: Any = shell
     program = Program("cell.py", tuple(shlex.split(line)))
     try:
         with command.trial(program, text=cell.encode()) as runs:
@@ -253,4 +259,4 @@ def film_cell(line: str, cell: str) -> None:
         print(refusal)
         return
     frame = f'<iframe srcdoc="{html.escape(whole)}" title="the film" width="100%" height="700"></iframe>'
-    display(HTML(frame))
+    show.display(show.HTML(frame))

@@ -314,17 +314,19 @@ _COPIES = _ATEN.copy_.default, _ATEN._to_copy.default, _ATEN.clone.default
 """Operators that take a tensor from one side to the other, if it is not on the same one."""
 
 
-class _Kernels(TorchDispatchMode):
+class _Kernels(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Tells how many kernels each operator on the GPU takes at least, as a plan counts them."""
 
     def __init__(self, gpu: PracticeGPU, send: Any) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._gpu, self._send = gpu, send
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        sides = {self._gpu.ledger.index(each) >= 0 for each in tensors_in((args, kwargs, result)) if each.dim()}
+        sides = {
+            self._gpu.ledger.index(each) >= 0 for each in tensors_in((args, kwargs, result)) if each.dim()
+        }
         if True in sides and not (False in sides and func in _COPIES):
             self._send(cost(func, args, kwargs, result).launches)
         return result

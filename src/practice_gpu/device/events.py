@@ -80,8 +80,8 @@ class EventLog:
         self.debug_mode = 0
         """``torch.cuda.set_sync_debug_mode``: 0 nothing, 1 warn, 2 raise."""
         self.listener: Callable[[str, str, int, bool], None] | None = None
-        """Called with `kind`, `call`, `nbytes` and `waits` of every :meth:`record`, before the debug mode warns
-        or raises and before the sums change; the user's line is on its stack.
+        """Called with `kind`, `call`, `nbytes` and `waits` of every :meth:`record`, before the debug mode
+        warns or raises and before the sums change; the user's line is on its stack.
         """
 
     def record(
