@@ -119,6 +119,7 @@ ogp_social_cards = {
 html_theme = "furo"
 html_favicon = str(ROOT / "docs" / "_static" / "favicon.svg")
 html_static_path = [str(ROOT / "docs" / "_static")]
+html_static_path += [str(ROOT / "src/gpulesson_tools/porting" / name) for name in ("film.css", "film.js")]
 html_css_files = [("gpulesson.css", {"priority": 900})]  # after the theme's and sphinx-gallery's
 html_js_files = [("gpulesson.js", {"defer": "defer"})]
 html_theme_options: dict[str, Any] = {"top_of_page_buttons": []}

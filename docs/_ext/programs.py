@@ -2,7 +2,8 @@
 
 ``.. run:: circle.py`` shows the command that runs a file of examples/scripts. ``.. planned:: --gpu T4`` and
 ``.. reviewed::`` show their content, a training script, and the command that plans or reviews it. The output
-follows. A program that fails makes the build fail. Importing PyTorch takes most of their time, so they run
+follows. ``.. film:: circle_gpu.py`` shows the film of a file of examples/scripts, as its command makes it. A
+program that fails makes the build fail. Importing PyTorch takes most of their time, so they run
 while other pages are read; the build waits for them before it writes pages. ``.. review-list::`` lists what a
 review looks for, ``.. counted::`` counts the results in a table.
 """
@@ -10,6 +11,7 @@ review looks for, ``.. counted::`` counts the results in a table.
 from __future__ import annotations
 
 import csv
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -55,17 +57,47 @@ class Run(SphinxDirective):
 
     def command(self, words: list[str], program: Callable[[], str]) -> list[nodes.Node]:
         """Start a program; show its command, and leave a place for its output."""
-        outputs = kept(self.env).setdefault(self.env.docname, [])
-        for path in modules(self.env.app):  # which the program imports
-            self.env.note_dependency(str(path))
         line = " ".join(["python", *words])
-        place = nodes.literal_block(language="none", classes=["sphx-glr-script-out"], program=len(outputs))
-        outputs.append(AT_ONCE.submit(program))
         return [
             nodes.literal_block(line, line, language="bash"),
             nodes.paragraph(LABEL, LABEL, classes=["machine"]),
-            place,
+            self.output(nodes.literal_block(language="none", classes=["sphx-glr-script-out"]), program),
         ]
+
+    def output(self, place: nodes.Element, program: Callable[[], str]) -> nodes.Element:
+        """Start a program; return the place for its output."""
+        outputs = kept(self.env).setdefault(self.env.docname, [])
+        for path in modules(self.env.app):  # which the program imports
+            self.env.note_dependency(str(path))
+        place["program"] = len(outputs)
+        outputs.append(AT_ONCE.submit(program))
+        return place
+
+
+class Film(Run):
+    """The film of a script."""
+
+    def run(self) -> list[nodes.Node]:
+        script = examples_dir(self.env.app) / "scripts" / self.arguments[0]
+        self.env.note_dependency(str(script))
+        return [self.output(nodes.raw(format="html", film=True), partial(film, script))]
+
+
+def film(script: Path) -> str:
+    """Film a script in a folder that holds nothing else, and return the part of its page that plays."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(script, folder)
+        run(["-m", "gpulesson", "film", "--out", "film.html", script.name], Path(folder))
+        page = Path(folder, "film.html").read_text(encoding="utf-8")
+    begin, end = page.index('<div class="film"'), page.rindex("<script>")
+    return page[begin:end]
+
+
+def load_player(app: Sphinx, page: str, template: str, context: Any, document: nodes.document | None) -> None:
+    """Load what plays a film on the pages that have one."""
+    if document is not None and any("film" in node for node in document.findall(nodes.raw)):
+        app.add_css_file("film.css")
+        app.add_js_file("film.js", loading_method="defer")
 
 
 def run(words: list[str], folder: Path) -> str:
@@ -102,7 +134,7 @@ def wait(app: Sphinx, env: BuildEnvironment) -> None:
 
 
 def show(app: Sphinx, document: nodes.document, page: str) -> None:
-    for place in document.findall(nodes.literal_block):
+    for place in document.findall(nodes.Element):
         if "program" in place:
             output = kept(app.env)[page][place["program"]]
             place += nodes.Text(output)
@@ -172,7 +204,9 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.connect("env-purge-doc", forget)
     app.connect("env-updated", wait)
     app.connect("doctree-resolved", show)
+    app.connect("html-page-context", load_player)
     app.add_directive("run", Run)
+    app.add_directive("film", Film)
     app.add_directive("planned", Planned)
     app.add_directive("reviewed", Reviewed)
     app.add_directive("review-list", ReviewList)

@@ -24,9 +24,9 @@ _ELSEWHERE = {
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Give a notebook that says ``%load_ext gpulesson`` the magic ``%%port``."""
-    port_cell = resolve_name("gpulesson_tools.porting.command:port_cell")
-    shell.register_magic_function(port_cell, "cell", "port")
+    """Give a notebook that says ``%load_ext gpulesson`` the magics ``%%port`` and ``%%film``."""
+    for name, function in (("port", "command:port_cell"), ("film", "film:film_cell")):
+        shell.register_magic_function(resolve_name(f"gpulesson_tools.porting.{function}"), "cell", name)
 
 
 def __getattr__(name: str) -> Any:

@@ -26,6 +26,10 @@ COMMANDS = {
         "gpulesson_tools.porting.review:main",
         "find what is wrong or slow in a training script that uses a GPU",
     ),
+    "film": (
+        "gpulesson_tools.porting.film:main",
+        "write a page that steps through a script: what each line moves, and who waits",
+    ),
     "start": ("gpulesson_tools.exercises.commands:start", "copy an exercise's starter into this folder"),
     "check": (
         "gpulesson_tools.exercises.commands:check",

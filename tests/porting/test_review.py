@@ -304,7 +304,7 @@ def found(tmp_path_factory, monkeypatch):
             monkeypatch.chdir(script.parent)
             with Runs(script, Program("train.py"), 300.0) as runs:
                 short = Loops(short=True)
-                gpu = runs.run({}, gpu=True, loops=short, review="faults")
+                gpu = runs.run({}, gpu=True, loops=short, watch="faults")
                 assert gpu.failure is None and not gpu.stopped, gpu.failure or gpu.stopped
                 cpu = (
                     runs.run({}, gpu=False, loops=short) if "# no gpu" in text or "# load" in text else Run()

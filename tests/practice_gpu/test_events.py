@@ -185,7 +185,9 @@ def test_sync_debug_mode(gpu):
 def test_a_listener_hears_of_each_record_before_it_is_summed(gpu):
     x = torch.ones(3)
     heard = []
-    gpu.log.listener = lambda kind, call: heard.append((kind, call, sum(event.count for event in gpu.events)))
+    gpu.log.listener = lambda kind, call, nbytes, waits: heard.append(
+        (kind, call, sum(event.count for event in gpu.events))
+    )
     y = x.cuda()
     for _ in range(2):
         y.sum().item()
@@ -207,7 +209,7 @@ def test_a_listener_hears_of_each_record_before_it_is_summed(gpu):
 def test_a_listener_hears_of_what_debug_mode_warns_of_or_refuses(gpu, mode):
     x = torch.ones(3, device="cuda")
     heard = []
-    gpu.log.listener = lambda kind, call: heard.append(call)
+    gpu.log.listener = lambda kind, call, *_: heard.append(call)
     torch.cuda.set_sync_debug_mode(mode)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -25,6 +25,7 @@ PAGES = [
     "handbook",
     "licences",
     "measured",
+    "film",
     "plan",
     "port",
     "review",

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -53,7 +53,7 @@ class Request:
     gpu: bool  # on the practice GPU
     loops: Loops
     seconds: float  # after this time the next backward pass ends the script
-    review: str = ""  # what a review asks for: "faults" or "memory"
+    watch: str = ""  # what is noted besides: "faults" or "memory" for a review, or a "film"
     rounds_up: bool = False  # products are rounded in another way
 
 
@@ -85,6 +85,7 @@ def _run(request: Request) -> Run:
     import torch
 
     from gpulesson_tools.porting import observe
+    from gpulesson_tools.porting.filming import Filming
     from gpulesson_tools.porting.tracer import Tracer
     from gpulesson_tools.programs.hooks import Hooks
     from practice_gpu import practice_gpu
@@ -97,19 +98,20 @@ def _run(request: Request) -> Run:
     for seed in (random.seed, numpy.random.seed, torch.manual_seed):
         seed(0)  # a script that sets none is to draw the same numbers on both devices
     numpy.random.bit_generator.randbits = random.Random(0).getrandbits  # type: ignore[attr-defined]  # so do its generators
-    if request.review == "memory":
+    if request.watch == "memory":
         return Run(evidence=observe.memory(lambda: execute(request.program, folder)))
     with ExitStack() as surroundings:
         tracer = Tracer(folder, request.seconds, request.rounds_up)
-        listeners = [tracer, *([observe.Observer(tracer)] if request.review else ())]
+        listeners = [tracer, *([observe.Observer(tracer)] if request.watch == "faults" else ())]
         if request.gpu:
             gpu: Any = surroundings.enter_context(practice_gpu("4096 GiB", force=True))
             draws = surroundings.enter_context(drawing_from_the_host(gpu))
         instrument.install(lambda: (tracer.passes, tracer.batches))
         run = tracer.run
         SourceFileLoader.source_to_code = _compiling(folder, request.loops, run.lines)  # type: ignore[method-assign]
+        film = Filming(folder, gpu) if request.watch == "film" else None
         try:
-            with Hooks(*listeners):
+            with Hooks(*listeners, *[film] * bool(film)), film or nullcontext():
                 execute(request.program, folder)
         except Finished:
             run.stopped = OVER
@@ -120,6 +122,8 @@ def _run(request: Request) -> Run:
             run.failure = replace(failure, text=_traceback(error).replace(f"{folder}{os.sep}", ""))
         for each in listeners:
             each.finish()
+        if film is not None:
+            run.evidence = film.stops
         run.draws = draws() if request.gpu else 0
         run.shortened = request.loops.short
     return run

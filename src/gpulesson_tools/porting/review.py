@@ -96,7 +96,7 @@ def _reviewed(runs: Runs, program: Program) -> Iterator[str]:
     name = Path(runs.name).name
     command.tell("the script on the practice GPU")
     for loops in (Loops(short=True), WHOLE):  # it may need its loops in full
-        gpu = runs.run({}, gpu=True, loops=loops, review="faults")
+        gpu = runs.run({}, gpu=True, loops=loops, watch="faults")
         if gpu.failure is None and (gpu.losses or gpu.stopped):
             break
     if gpu.failure is not None:
@@ -113,7 +113,7 @@ def _reviewed(runs: Runs, program: Program) -> Iterator[str]:
     command.tell("the script without a GPU")
     cpu = runs.run({}, gpu=False, loops=loops)
     command.tell("what a step needs")
-    needs = runs.run({}, gpu=True, loops=loops, review="memory").evidence
+    needs = runs.run({}, gpu=True, loops=loops, watch="memory").evidence
     yield from report(name, gpu, list(findings(gpu, cpu, runs.texts)), needs or "", runs.texts)
 
 

@@ -102,7 +102,7 @@ class Runs:
         *,
         gpu: bool,
         loops: Loops = WHOLE,
-        review: str = "",
+        watch: str = "",
         rounds_up: bool = False,
     ) -> Run:
         """Run the script once, with other texts for some files; the options are those of a `Request`."""
@@ -111,7 +111,7 @@ class Runs:
         except OSError as error:
             raise NoTrial(f"its folder cannot be copied: {error}") from None
         place = str(self._place)
-        request = Request(place, self._program, self._here, gpu, loops, self._limit / 2, review, rounds_up)
+        request = Request(place, self._program, self._here, gpu, loops, self._limit / 2, watch, rounds_up)
         process = Process(main, request, folder=place, preload=self._preload)
         try:
             run: Run = pickle.loads(process.receive(self._limit))  # our own process

@@ -79,9 +79,9 @@ class EventLog:
         self._warned: dict[str | tuple[str, type[Warning], int], int] = {}
         self.debug_mode = 0
         """``torch.cuda.set_sync_debug_mode``: 0 nothing, 1 warn, 2 raise."""
-        self.listener: Callable[[str, str], None] | None = None
-        """Called with `kind` and `call` of every :meth:`record`, before the debug mode warns or raises and
-        before the sums change; the user's line is on its stack.
+        self.listener: Callable[[str, str, int, bool], None] | None = None
+        """Called with `kind`, `call`, `nbytes` and `waits` of every :meth:`record`, before the debug mode
+        warns or raises and before the sums change; the user's line is on its stack.
         """
 
     def record(
@@ -94,7 +94,7 @@ class EventLog:
         ``memcpy_and_sync``, which a wait for a device or an event does not call.)
         """
         if self.listener is not None:
-            self.listener(kind, call)
+            self.listener(kind, call, nbytes, waits)
         if self.debug_mode == 2 and waits and not tolerated:
             raise errors.synchronising()
         filename, line = where()

@@ -1,0 +1,77 @@
+// Steps through the stops of a film; without this script, the page shows them as a table.
+"use strict";
+for (const film of document.querySelectorAll("[data-film]")) {
+  const data = JSON.parse(film.querySelector("script").textContent);
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const make = (name, className, text, ...inside) => {
+    const node = document.createElement(name);
+    node.className = className;
+    node.textContent = text;
+    node.append(...inside);
+    return node;
+  };
+  const back = make("button", "", "Back"), next = make("button", "", "Next");
+  const slider = make("input", "", "");
+  Object.assign(slider, { type: "range", min: 1, max: data.stops.length, value: 1, ariaLabel: "Stop" });
+  const place = make("output", "film-place", "");
+  const says = make("p", "film-says", "");
+  says.setAttribute("aria-live", "polite");
+  const code = make("div", "film-code", "");
+  code.tabIndex = 0;
+  const side = (kind, title) => {
+    const list = make("ul", "", "");
+    const box = make("section", `film-${kind}`, "", make("h3", "", title), list);
+    return { box, list };
+  };
+  const host = side("host", "Host memory"), gpu = side("gpu", "GPU memory");
+  const bus = make("div", "film-bus", "");
+  const count = make("span", "", ""), kernels = make("span", "film-kernels", "");
+  kernels.ariaHidden = "true";
+  const queue = make("p", "film-queue", "", count, kernels);
+  const world = make("div", "film-world", "", host.box, bus, gpu.box, queue);
+  const bar = make("div", "film-bar", "", back, next, slider, place);
+  film.append(bar, says, make("div", "film-stage", "", code, world));
+  film.querySelector(".film-table").hidden = true;
+
+  let shown = "", lines = [];
+  const show = (number) => {
+    const stop = data.stops[number - 1];
+    if (stop.file !== shown) {
+      shown = stop.file;
+      lines = data.texts[shown].split("\n").map((text, at) =>
+        make("div", "", "", make("span", "film-number", `${at + 1}`), make("code", "", text || " ")));
+      code.replaceChildren(...lines);
+    }
+    lines.forEach((line, at) => line.classList.toggle("now", stop.line <= at + 1 && at + 1 <= stop.last));
+    const now = lines[stop.line - 1];
+    const top = now.offsetTop - code.offsetTop - code.clientHeight / 3;
+    code.scrollTo({ top, behavior: calm ? "auto" : "smooth" });
+    says.textContent = `Line ${stop.line}. ${stop.says}`;
+    says.dataset.kind = stop.kind;
+    for (const [list, things] of [[host.list, stop.host], [gpu.list, stop.gpu]]) {
+      list.replaceChildren(...things.map(([name, text, isNew]) =>
+        make("li", `${isNew ? "new" : ""} ${name ? "" : "unnamed"}`, "", make("b", "", name), ` ${text}`)));
+    }
+    bus.replaceChildren(
+      ...(stop.to ? [make("span", "film-to", `${stop.to} →`)] : []),
+      ...(stop.back ? [make("span", "film-back", `← ${stop.back}`)] : []));
+    count.textContent = `Sent to the GPU, not waited for: ${stop.queue}`;
+    kernels.textContent = "▮".repeat(Math.min(stop.queue, 60));
+    place.textContent = `${number} of ${data.stops.length}`;
+    slider.value = number;
+    back.disabled = number === 1;
+    next.disabled = number === data.stops.length;
+  };
+  const go = (by) => show(Math.max(1, Math.min(data.stops.length, Number(slider.value) + by)));
+  back.addEventListener("click", () => go(-1));
+  next.addEventListener("click", () => go(1));
+  slider.addEventListener("input", () => show(Number(slider.value)));
+  film.addEventListener("keydown", (event) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (by && event.target !== slider) {
+      go(by);
+      event.preventDefault();
+    }
+  });
+  show(1);
+}

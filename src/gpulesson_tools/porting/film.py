@@ -1,0 +1,262 @@
+"""The command ``python -m gpulesson film``: a page that steps through a script on the practice GPU.
+
+The page is one file that opens anywhere. Its parts are made here, and a small script steps through them;
+without it, the page is a table of the same stops.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpulesson_tools.porting import command
+from gpulesson_tools.porting.child import WHOLE, Loops
+from gpulesson_tools.porting.facts import Run, explained
+from gpulesson_tools.programs import arguments
+from gpulesson_tools.programs.arguments import Program
+
+if TYPE_CHECKING:
+    from gpulesson_tools.porting.filming import Stop, Thing
+    from gpulesson_tools.porting.run import Runs
+
+_HERE = Path(__file__).parent
+_MOST = 500
+"""Stops of a page: more are not stepped through."""
+
+
+def main(words: Sequence[str], prog: str) -> int:
+    """Film the script of a command line, and write the page beside it; 1 if there is nothing to show."""
+    parser = arguments.parser(
+        prog,
+        "Run a script on the practice GPU, and write a page that shows, line by line, what is copied, sent "
+        "to the GPU and waited for, and what is in which memory. What follows the script is passed to it.",
+    )
+    parser.add_argument("--out", type=Path, help="the page to write (default: SCRIPT.film.html)")
+    command.add_options(parser)
+    options, program = arguments.parse(parser, words)
+    status = 1
+    with command.refusing(), command.trial(program, options.limit, options.root) as runs:
+        out = options.out or Path(f"{Path(runs.name).stem}.film.html")
+        if out.exists() and not out.read_bytes().startswith(_page("", "")[:40].encode()):
+            raise command.Refused(f"{out} exists, and is not a film: take another name with --out")
+        run = filmed(runs)
+        try:
+            out.write_text(page(run, runs.name, program, runs.texts), encoding="utf-8")
+        except OSError as error:
+            raise command.Refused(
+                f"The page cannot be written: {error}. Take another name with --out"
+            ) from None
+        print(f"{out} shows {len(run.evidence)} stops. Open it in a browser.")
+        status = 0
+    return status
+
+
+def filmed(runs: Runs) -> Run:
+    """Run a script on the practice GPU, its long loops cut short, and return a run with its stops.
+
+    Raises
+    ------
+    command.Refused
+        If no line did anything with the GPU.
+    """
+    command.tell("the script on the practice GPU")
+    for loops in (Loops(short=True), WHOLE):  # it may need its loops in full
+        run = runs.run({}, gpu=True, loops=loops, watch="film")
+        if run.failure is None:
+            break
+    name = Path(runs.name).name
+    if run.evidence is None:
+        raise command.Refused(
+            f"{name} did not come to its end: {run.stopped}. --limit 600 gives it more time."
+        )
+    if not any(stop.acts for stop in run.evidence):
+        if run.failure is not None:
+            raise command.Refused(f"{name}: {explained(run.failure, 'on the practice GPU')}")
+        raise command.Refused(
+            f"{name} did not use the GPU, so there is nothing to see. This takes it there: "
+            f"python -m gpulesson port {name}"
+        )
+    return run
+
+
+# -- words
+
+
+def sentence(stop: Stop) -> str:
+    """Say what a line did, in the order in which a reader wants to know it."""
+    said = []
+    for copies, where in ((stop.to_gpu, "to the GPU"), (stop.to_host, "back to the host")):
+        if copies:
+            count = "" if len(copies) == 1 else f", in {len(copies)} copies"
+            said.append(f"{size(sum(copies))} {'goes' if sum(copies) == 1 else 'go'} {where}{count}.")
+    if stop.sent:
+        kernels = _count(stop.sent, "kernel")
+        goes_on = " and goes on at once" if stop.queue and not stop.waits else ""
+        said.append(f"Python sends {kernels} to the GPU{goes_on}.")
+    if stop.waits:
+        calls = ", ".join(dict.fromkeys(stop.waits))
+        number = len(stop.to_gpu) + len(stop.to_host)
+        what = "the copies" if number > 1 else "the copy" if number else "the GPU, which has nothing to do"
+        if stop.waited:
+            what = f"{_count(stop.waited, 'kernel')} in the queue"
+        said.append(f"Python waits for {what} ({calls}).")
+    said += _states(stop.before, stop.things)
+    if stop.error:
+        said.append(f"The script ends here: {stop.error}")
+    elif not said:
+        said.append("This happens on the CPU alone.")
+    if stop.more:
+        said.append("It goes on like this, and further turns are not shown.")
+    return " ".join(said)
+
+
+def _states(before: Sequence[Thing], after: Sequence[Thing]) -> Iterator[str]:
+    """Say what appeared without a name: gradients, an optimizer's state."""
+    old = {(each.kind, each.name): each for each in before if each.on_gpu}
+    for each in after:
+        known = old.get((each.kind, each.name))
+        if not each.on_gpu:
+            continue
+        if each.kind == "optimizer" and known is None:
+            yield f"The state of {each.name} is made: {size(each.nbytes)}."
+        if each.gradients and not (known and known.gradients):
+            yield f"{each.name} has gradients now: {size(each.gradients)}."
+        if known and known.gradients and not each.gradients:
+            yield f"The gradients of {each.name} are gone."
+
+
+def size(nbytes: int) -> str:
+    """Write bytes for people: up to 9,999 of them as they are.
+
+    Examples
+    --------
+    >>> size(1600), size(313_600)
+    ('1,600 bytes', '306.2 KiB')
+    """
+    if nbytes < 10_000:
+        return _count(nbytes, "byte")
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if nbytes >= factor:
+            return f"{nbytes / factor:,.1f} {unit}"
+    raise AssertionError(nbytes)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'s' * (number != 1)}"
+
+
+# -- the page
+
+
+def page(run: Run, name: str, program: Program, texts: dict[str, bytes]) -> str:
+    """Return the whole page of a film.
+
+    Parameters
+    ----------
+    run : Run
+        What :func:`filmed` returned.
+    name : str
+        The script, as the stops name it.
+    program : Program
+        How it was started.
+    texts : dict of str to bytes
+        The files that the stops name.
+    """
+    stops = run.evidence[:_MOST]
+    started = f"python {shlex.join(program.words)}"
+    notes = [f"{started}, on the practice GPU: its numbers come from the CPU, its rules from CUDA."]
+    if run.shortened:
+        notes.append("Long loops were cut short.")
+    if len(run.evidence) > _MOST:
+        notes.append(f"These are the first {_MOST} of {len(run.evidence):,} stops.")
+    if run.stopped:
+        notes.append(f"It did not come to its end: {run.stopped}.")
+    film = part(
+        stops, {file: texts[file].decode("utf-8", "replace").rstrip() for file in {s.file for s in stops}}
+    )
+    return _page(f"{Path(name).name}, line by line", f"<p>{html.escape(' '.join(notes))}</p>\n{film}")
+
+
+def _page(title: str, content: str) -> str:
+    style, script = ((_HERE / f"film.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
+    return (
+        '<!doctype html>\n<html lang="en" class="film-page"><meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{html.escape(title)}</title>\n<style>{style}</style>\n"
+        f"<h1>{html.escape(title)}</h1>\n{content}\n<script>{script}</script>\n</html>\n"
+    )
+
+
+def part(stops: Sequence[Stop], texts: dict[str, str]) -> str:
+    """Return the part of a page that steps through stops: a table, and the data for the script.
+
+    Examples
+    --------
+    >>> from gpulesson_tools.porting.filming import Stop
+    >>> print(part([Stop("a.py", 1, 1, sent=2, queue=2)], {"a.py": "y = x + x * x"})[:29])
+    <div class="film" data-film>
+    """
+    shown = list(_shown(stops))
+    data = json.dumps({"texts": texts, "stops": shown}, ensure_ascii=False, separators=(",", ":"))
+    safe = data.replace("<", "\\u003c")
+    rows = "\n".join(_row(stop, texts) for stop in shown)
+    return (
+        f'<div class="film" data-film>\n<script type="application/json">{safe}</script>\n'
+        '<div class="film-table"><table>\n<thead><tr><th>Line</th><th>Code</th><th>What happens</th>'
+        "<th>Host memory</th><th>GPU memory</th><th>Queue</th></tr></thead>\n"
+        f"<tbody>\n{rows}\n</tbody></table></div>\n</div>"
+    )
+
+
+def _shown(stops: Sequence[Stop]) -> Iterator[dict[str, Any]]:
+    """Yield the stops as the script and the table show them."""
+    for stop in stops:
+        old = {(each.name, each.on_gpu, each.nbytes, each.gradients, each.where) for each in stop.before}
+        sides: dict[bool, list[list[Any]]] = {False: [], True: []}
+        for each in stop.things:
+            new = (each.name, each.on_gpu, each.nbytes, each.gradients, each.where) not in old
+            slopes = f", gradients {size(each.gradients)}" if each.gradients else ""
+            sides[each.on_gpu].append([each.name, f"{each.shape}, {size(each.nbytes)}{slopes}", int(new)])
+        if stop.unnamed:
+            sides[True].append(["", f"kept without a name, as for backward: {size(stop.unnamed)}", 0])
+        yield {
+            "file": stop.file,
+            "line": stop.line,
+            "last": stop.last,
+            "says": sentence(stop),
+            "host": sides[False],
+            "gpu": sides[True],
+            "to": size(sum(stop.to_gpu)) if stop.to_gpu else "",
+            "back": size(sum(stop.to_host)) if stop.to_host else "",
+            "queue": stop.queue,
+            "kind": "error" if stop.error else "waits" if stop.waits else "",
+        }
+
+
+def _row(stop: dict[str, Any], texts: dict[str, str]) -> str:
+    code = "\n".join(texts[stop["file"]].splitlines()[stop["line"] - 1 : stop["last"]])
+    sides = (
+        "<br>".join(html.escape(f"{a}: {b}" if a else b) for a, b, _ in stop[at]) for at in ("host", "gpu")
+    )
+    cells = [str(stop["line"]), f"<code>{html.escape(code)}</code>", html.escape(stop["says"]), *sides]
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in [*cells, str(stop["queue"])]) + "</tr>"
+
+
+def film_cell(line: str, cell: str) -> None:
+    """Film the code of a notebook's cell, which begins with ``%%film`` and the script's arguments."""
+    import IPython.display as shell
+
+    show: Any = shell
+    program = Program("cell.py", tuple(shlex.split(line)))
+    try:
+        with command.trial(program, text=cell.encode()) as runs:
+            whole = page(filmed(runs), runs.name, program, runs.texts)
+    except command.Refused as refusal:
+        print(refusal)
+        return
+    frame = f'<iframe srcdoc="{html.escape(whole)}" title="the film" width="100%" height="700"></iframe>'
+    show.display(show.HTML(frame))

@@ -1,0 +1,379 @@
+"""Films a script: what each of its lines copies, sends to the GPU and waits for, and what is where then."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+import types
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from traceback import walk_tb
+from types import FrameType
+from typing import Any
+
+import numpy
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gpulesson_tools.planning.recording.cost import cost
+from gpulesson_tools.planning.recording.dry import tensors_in
+from gpulesson_tools.programs.hooks import Call
+from practice_gpu.device.events import TO_DEVICE, TO_HOST
+from practice_gpu.device.gpu import PracticeGPU
+from practice_gpu.device.ledger import address_of
+
+TURNS = 2
+"""How often a line is shown; what it does after that is counted, and not shown."""
+_BLOCK = 512
+"""The memory of a GPU is given out in blocks of this many bytes, or a multiple."""
+
+
+@dataclass(frozen=True)
+class Thing:
+    """What a name holds on one side.
+
+    Attributes
+    ----------
+    name : str
+        ``"x"``, ``"self.mask"``; several names of one thing in a row: ``"x, inputs"``.
+    kind : str
+        ``"tensor"``, ``"array"``, ``"model"``, ``"optimizer"``, or ``"tensors"`` of a list.
+    on_gpu : bool
+    shape : str
+        ``"100 × 2"``, ``"4 parameters"``.
+    nbytes : int
+        Of the tensors themselves.
+    gradients : int
+        Bytes of the parameters' gradients.
+    where : tuple of int
+        The addresses of its storages.
+    """
+
+    name: str
+    kind: str
+    on_gpu: bool
+    shape: str
+    nbytes: int
+    gradients: int = 0
+    where: tuple[int, ...] = ()
+
+
+@dataclass
+class Stop:
+    """What one line did.
+
+    Attributes
+    ----------
+    file : str
+        Seen from the folder of the script.
+    line, last : int
+        The first and the last line of the statement.
+    to_gpu, to_host : list of int
+        Bytes of each copy.
+    waits : list of str
+        The calls in which Python waited for the GPU.
+    waited : int
+        Kernels that it waited for.
+    sent : int
+        Kernels that were sent to the GPU.
+    queue : int
+        Kernels that were sent and not waited for, after the line.
+    before, things : list of Thing
+        What is where before the line, and after it; the innermost function's first.
+    unnamed : int
+        Bytes in the GPU's memory that no name leads to, such as what is kept for a backward pass.
+    more : bool
+        The line, or one after it, runs more often than it is shown.
+    error : str
+        That ended the script here.
+    """
+
+    file: str
+    line: int
+    last: int
+    to_gpu: list[int] = field(default_factory=list)
+    to_host: list[int] = field(default_factory=list)
+    waits: list[str] = field(default_factory=list)
+    waited: int = 0
+    sent: int = 0
+    queue: int = 0
+    before: list[Thing] = field(default_factory=list)
+    things: list[Thing] = field(default_factory=list)
+    unnamed: int = 0
+    more: bool = False
+    error: str = ""
+
+    @property
+    def acts(self) -> bool:
+        """Whether the line copied, sent or waited."""
+        return bool(self.to_gpu or self.to_host or self.waits or self.sent)
+
+
+class Filming:
+    """While open, notes in `stops` what the lines of a script do on a practice GPU.
+
+    Lines that change nothing on either side are left out.
+
+    Parameters
+    ----------
+    folder : Path
+        Code of files in it is the script's own.
+    gpu : PracticeGPU
+    """
+
+    def __init__(self, folder: Path, gpu: PracticeGPU) -> None:
+        self.stops: list[Stop] = []
+        self._folder, self._gpu = f"{folder}{os.sep}", gpu
+        self._now: Stop | None = None
+        self._frame: FrameType | None = None
+        self._spots: dict[FrameType, tuple[int, int]] = {}  # the statement that each frame is in
+        self._turns: Counter[tuple[str, int]] = Counter()
+        self._deaf = False  # while the tracer reads a loss
+        self._before: list[Thing] = []
+        self._queue = 0
+        self._undo = ExitStack()
+
+    def __enter__(self) -> Filming:
+        self._undo.enter_context(_Kernels(self._gpu, self._send))
+        self._gpu.log.listener = self._hear
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        sys.settrace(None)
+        self._close()
+        own = [each for each in walk_tb(traceback) if each[0].f_code.co_filename.startswith(self._folder)]
+        if isinstance(error, Exception) and own:
+            frame, line = own[-1]
+            self._spots[frame] = _statements(frame.f_code.co_filename).get(line, (line, line))
+            self._open(frame).error = f"{type(error).__name__}: {error}"
+            self._close()
+        self._gpu.log.listener = None
+        self._undo.close()
+
+    # -- what lines do
+
+    def before_backward(self, _: Call) -> None:
+        self._deaf = False
+
+    def end_backward(self, _: Call) -> None:
+        """Stop listening: the tracer, a listener before this one, reads the loss now."""
+        self._deaf = True
+
+    after_backward = before_grad = after_grad = before_backward
+    end_grad = end_backward
+
+    def _hear(self, kind: str, call: str, nbytes: int, waits: bool) -> None:
+        if self._deaf:
+            return
+        before, self._queue = self._queue, 0 if waits else self._queue
+        if (now := self._now) is not None:
+            if kind == TO_DEVICE:
+                now.to_gpu.append(nbytes)
+            elif kind == TO_HOST:
+                now.to_host.append(nbytes)
+            if waits:
+                now.waits.append(call)
+                now.waited += before
+
+    def _send(self, kernels: int) -> None:
+        if self._deaf:
+            return
+        self._queue += kernels
+        if self._now is not None:
+            self._now.sent += kernels
+
+    # -- which line it is
+
+    def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
+        """Follow a frame of the script's own code; what a lambda does belongs to the line that calls it."""
+        code = frame.f_code
+        if not code.co_filename.startswith(self._folder):
+            return None
+        return self._follow if code.co_name == "<module>" or not code.co_name.startswith("<") else None
+
+    def _follow(self, frame: FrameType, event: str, _: Any) -> Any:
+        if event == "line":
+            spot = _statements(frame.f_code.co_filename).get(frame.f_lineno, (frame.f_lineno, frame.f_lineno))
+            if frame is not self._frame or spot != self._spots.get(frame):
+                self._close()
+                self._spots[frame] = spot
+                now = self._open(frame)
+                self._turns[now.file, now.line] += 1
+        elif event == "return":
+            self._close()
+            self._spots.pop(frame, None)
+            caller = frame.f_back
+            while caller is not None and caller not in self._spots:
+                caller = caller.f_back
+            if caller is not None:  # it goes on in the line that called
+                self._open(caller)
+        return self._follow
+
+    def _open(self, frame: FrameType) -> Stop:
+        file = frame.f_code.co_filename.removeprefix(self._folder).replace(os.sep, "/")
+        self._now, self._frame = Stop(file, *self._spots[frame]), frame
+        return self._now
+
+    def _close(self) -> None:
+        now, frame = self._now, self._frame
+        if now is None or frame is None:
+            return
+        now.queue, now.before = self._queue, self._before
+        with torch._C.DisableTorchFunction(), self._gpu.let_pass():
+            now.things = list(_together(self._things(frame)))
+        if now.acts or now.error or _changed(now.before, now.things):
+            if self._turns[now.file, now.line] <= TURNS or now.error:
+                blocks = {each: size for thing in now.things for each, size in self._blocks(thing)}
+                allocated = self._gpu.memory().allocated
+                now.unnamed = max(0, allocated - sum(blocks.values()))
+                self.stops.append(now)
+            elif self.stops:
+                self.stops[-1].more = True
+        self._before = now.things
+        self._now = self._frame = None
+
+    # -- what is where
+
+    def _blocks(self, thing: Thing) -> Iterator[tuple[int, int]]:
+        for address in thing.where if thing.on_gpu else ():
+            block = self._gpu.ledger.blocks.get(address)
+            if block is not None:
+                yield address, block.size
+
+    def _things(self, frame: FrameType) -> Iterator[Thing]:
+        """Yield what the names of a frame hold, then those of the frames that called it, and the globals."""
+        seen: set[tuple[str, int]] = set()
+        spaces: list[Mapping[str, Any]] = []
+        at: FrameType | None = frame
+        while at is not None:
+            if at.f_code.co_filename.startswith(self._folder):
+                spaces.append(at.f_locals)
+            at = at.f_back
+        for space in [*spaces, frame.f_globals]:
+            for name, value in list(space.items()):
+                if not name.startswith("_") and (name, id(value)) not in seen:
+                    seen.add((name, id(value)))
+                    yield from self._held(name, value)
+
+    def _held(self, name: str, value: Any) -> Iterator[Thing]:
+        if isinstance(value, torch.Tensor):
+            yield self._tensors(name, "tensor", [value], _shape(value))
+        elif isinstance(value, nn.Module):
+            yield from self._model(name, value)
+        elif isinstance(value, Optimizer):
+            held = [each for each in tensors_in([*value.state.values()]) if each.dim()]
+            yield from self._sides(name, "optimizer", held, "state")
+        elif isinstance(value, numpy.ndarray):
+            where = (value.__array_interface__["data"][0],)
+            yield Thing(name, "array", False, _shape(value), value.nbytes, where=where)
+        elif isinstance(value, list | tuple | dict):
+            parts = list(value.values()) if isinstance(value, dict) else value
+            held = [each for each in parts if isinstance(each, torch.Tensor)]
+            yield from self._sides(name, "tensors", held, "tensor")
+        elif type(value).__module__ == "__main__" and not isinstance(value, type | types.FunctionType):
+            for attribute, held in list(getattr(value, "__dict__", {}).items()):
+                if isinstance(held, torch.Tensor):
+                    yield self._tensors(f"{name}.{attribute}", "tensor", [held], _shape(held))
+
+    def _model(self, name: str, model: nn.Module) -> Iterator[Thing]:
+        if "_parameters" not in model.__dict__:  # it is being made
+            return
+        yield from self._sides(name, "model", [*model.parameters(), *model.buffers()], "parameter")
+        for path, module in model.named_modules():
+            for attribute, held in module.__dict__.items():
+                if isinstance(held, torch.Tensor):
+                    full = ".".join(filter(None, (name, path, attribute)))
+                    yield self._tensors(full, "tensor", [held], _shape(held))
+
+    def _sides(self, name: str, kind: str, tensors: list[Any], word: str) -> Iterator[Thing]:
+        """Yield a thing of several tensors, once for each side on which it has some."""
+        sides = {True: [], False: []}  # type: dict[bool, list[torch.Tensor]]
+        for each in tensors:
+            sides[self._gpu.ledger.index(each) >= 0].append(each)
+        for part in filter(None, sides.values()):
+            count = f"{len(part)} {word}{'s' * (len(part) != 1)}"
+            yield self._tensors(name, kind, part, "state" if word == "state" else count)
+
+    def _tensors(self, name: str, kind: str, tensors: list[torch.Tensor], shape: str) -> Thing:
+        on_gpu = self._gpu.ledger.index(tensors[0]) >= 0
+        slopes = [each.grad for each in tensors if each.is_leaf and each.grad is not None]
+        where = tuple(address_of(each) for each in [*tensors, *slopes])
+        return Thing(name, kind, on_gpu, shape, _nbytes(tensors), _nbytes(slopes), where)
+
+
+_ATEN = torch.ops.aten
+_COPIES = _ATEN.copy_.default, _ATEN._to_copy.default, _ATEN.clone.default
+"""Operators that take a tensor from one side to the other, if it is not on the same one."""
+
+
+class _Kernels(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Tells how many kernels each operator on the GPU takes at least, as a plan counts them."""
+
+    def __init__(self, gpu: PracticeGPU, send: Any) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._gpu, self._send = gpu, send
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        sides = {
+            self._gpu.ledger.index(each) >= 0 for each in tensors_in((args, kwargs, result)) if each.dim()
+        }
+        if True in sides and not (False in sides and func in _COPIES):
+            self._send(cost(func, args, kwargs, result).launches)
+        return result
+
+
+def _nbytes(tensors: list[Any]) -> int:
+    return sum(each.numel() * each.element_size() for each in tensors)
+
+
+def _shape(array: Any) -> str:
+    return " × ".join(map(str, array.shape)) or "one number"
+
+
+def _together(things: Iterator[Thing]) -> Iterator[Thing]:
+    """Join the names of one thing, and say of a view what it is a part of."""
+    found: dict[Any, Thing] = {}
+    wholes: dict[Any, Thing] = {}
+    for each in things:
+        key, place = (each.kind, each.on_gpu, each.shape, each.where), (each.kind, each.on_gpu, each.where)
+        if known := found.get(key):
+            found[key] = replace(known, name=f"{known.name}, {each.name}")
+            continue
+        whole = wholes.setdefault(place, each)
+        part = whole is not each and each.kind == "tensor"
+        found[key] = replace(each, shape=f"{each.shape} of {whole.name}") if part else each
+    yield from found.values()
+
+
+def _changed(before: list[Thing], after: list[Thing]) -> bool:
+    """Return whether something is new, elsewhere, larger or gone; order and names do not count."""
+    return {_what(each) for each in before} != {_what(each) for each in after}
+
+
+def _what(thing: Thing) -> tuple[Any, ...]:
+    return thing.kind, thing.on_gpu, thing.nbytes, thing.gradients, thing.where
+
+
+@cache
+def _statements(path: str) -> dict[int, tuple[int, int]]:
+    """Return first and last line of the statement that each line belongs to; of a block, of its head."""
+    spots: dict[int, tuple[int, int]] = {}
+    for node in ast.walk(ast.parse(Path(path).read_bytes())):
+        if isinstance(node, ast.stmt):
+            body = getattr(node, "body", None)
+            last = node.end_lineno or node.lineno
+            if isinstance(body, list):
+                last = max(node.lineno, body[0].lineno - 1)
+            for line in range(node.lineno, last + 1):
+                spots[line] = node.lineno, last
+    return spots

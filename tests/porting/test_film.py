@@ -1,0 +1,198 @@
+"""``python -m gpulesson film``: what each line of a script does, against the practice GPU's own log."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+import pytest
+
+from gpulesson.__main__ import main
+from gpulesson_tools.porting.film import part, sentence
+from gpulesson_tools.porting.filming import Filming, Stop, Thing
+from practice_gpu import practice_gpu
+from practice_gpu.device.events import TO_DEVICE, TO_HOST
+
+HEAD = "import torch\nfrom torch import nn\n"
+STEP = (
+    HEAD
+    + """\
+x = torch.ones(5, 2)
+model = nn.Linear(2, 3).to("cuda")
+optimizer = torch.optim.Adam(model.parameters())
+losses = []
+for _ in range(4):
+    outputs = model(
+        x.to("cuda")
+    )
+    loss = outputs.square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.detach())
+print(torch.stack(losses).sum().item())
+"""
+)
+
+
+@pytest.fixture
+def film(tmp_path):
+    """Returns the stops of a script, and the events of the practice GPU, or the error that ended it."""
+
+    def film(text: str) -> tuple[list[Stop], object]:
+        path = tmp_path / "train.py"
+        path.write_text(text)
+        before, error = sys.gettrace(), None
+        with practice_gpu(force=True) as gpu:
+            filming = Filming(tmp_path, gpu)
+            try:
+                with filming:
+                    exec(compile(text, str(path), "exec"), {"__name__": "__main__", "__file__": str(path)})
+            except RuntimeError as raised:
+                error = raised
+            sys.settrace(before)
+            return filming.stops, error or gpu.events
+
+    return film
+
+
+def at(stops: list[Stop], line: int) -> list[Stop]:
+    return [stop for stop in stops if stop.line == line]
+
+
+def held(stop: Stop) -> dict[str, tuple[bool, int, int]]:
+    return {each.name: (each.on_gpu, each.nbytes, each.gradients) for each in stop.things}
+
+
+def test_copies_and_waits_are_those_of_the_log(film):
+    stops, events = film(STEP.replace("range(4)", "range(2)"))
+    copied = {kind: sum(each.nbytes for each in events if each.kind == kind) for kind in (TO_DEVICE, TO_HOST)}
+    assert sum(sum(stop.to_gpu) for stop in stops) == copied[TO_DEVICE] == 4 * (3 * 2 + 3) + 2 * 4 * 5 * 2
+    assert sum(sum(stop.to_host) for stop in stops) == copied[TO_HOST] == 4
+    assert sum(len(stop.waits) for stop in stops) == sum(each.waits for each in events)
+
+
+def test_what_a_line_makes_appears_after_it_and_goes_with_its_name(film):
+    stops, _ = film(STEP)
+    (moved,) = at(stops, 4)
+    assert held(moved) == {"x": (False, 40, 0), "model": (True, 36, 0)}
+    (first, second), (stepped, _) = at(stops, 13), at(stops, 14)
+    assert held(first)["model"] == held(second)["model"] == (True, 36, 36)
+    assert "optimizer" not in held(first) and held(stepped)["optimizer"] == (True, 72, 0)
+    (zeroed,) = at(stops, 12)  # in the first turn there is nothing to clear
+    assert held(zeroed)["model"] == (True, 36, 0)
+    outputs, _ = at(stops, 8)
+    assert outputs.last == 10 and held(outputs)["outputs"] == (True, 60, 0)
+
+
+def test_the_queue_grows_until_a_line_waits(film):
+    stops, _ = film(STEP)
+    forward, after = at(stops, 8)
+    assert forward.sent == 1  # the linear layer is one product with an addition
+    assert [stop.queue for stop in (at(stops, 11)[0], at(stops, 13)[0])] == sorted(
+        stop.queue for stop in (at(stops, 11)[0], at(stops, 13)[0])
+    )
+    assert at(stops, 14)[0].queue == after.waited > 10  # the next batch's copy waits for all of it
+    assert stops[-1].line == 16 and stops[-1].queue == 0 and stops[-1].waits == [".item()"]
+
+
+def test_two_turns_of_a_loop_are_shown_and_the_rest_is_named(film):
+    stops, _ = film(STEP)
+    assert {line: len(at(stops, line)) for line in (8, 11, 14, 15)} == {8: 2, 11: 2, 14: 2, 15: 2}
+    assert [stop.more for stop in at(stops, 15)] == [False, True] and "further turns" in sentence(
+        at(stops, 15)[1]
+    )
+
+
+def test_a_function_shows_its_own_names_first_and_the_callers_line_goes_on(film):
+    text = HEAD + (
+        "def double(inner):\n    result = inner * 2\n    return result\n"
+        "outer = torch.ones(3).cuda()\n"
+        "outer = double(outer)\n"
+    )
+    stops, _ = film(text)
+    (inside,), (outside,) = at(stops, 4), at(stops, 7)
+    assert [each.name for each in inside.things] == ["inner, outer", "result"]
+    assert inside.sent == 1 and not outside.acts and list(held(outside)) == ["outer"]
+
+
+def test_tensors_in_attributes_and_lists_have_names_and_views_are_parts(film):
+    text = HEAD + (
+        "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.mask = torch.ones(4)\n        self.layer = nn.Linear(1, 1)\n"
+        "net = Net().cuda()\nrows = torch.ones(10, 2)\nfew = rows[:5]\n"
+        "pair = [few.cuda(), rows.sum()]\n"
+    )
+    stops, _ = film(text)
+    names = {(each.name, each.on_gpu): each.shape for each in stops[-1].things}
+    assert names["net", True] == "2 parameters" and names["net.mask", False] == "4"
+    assert names["few", False] == "5 × 2 of rows"
+    assert names["pair", True] == names["pair", False] == "1 tensor"
+
+
+def test_what_has_no_name_is_what_backward_needs(film):
+    text = HEAD + (
+        'x = torch.ones(1000, 128, device="cuda", requires_grad=True)\ny = x.exp().sum()\ny.backward()\n'
+    )
+    stops, _ = film(text)
+    assert [stop.unnamed for stop in stops] == [0, 4 * 1000 * 128, 0]
+
+
+def test_an_error_is_the_last_stop(film):
+    stops, error = film(HEAD + 'a = torch.ones(2)\nb = torch.ones(2, device="cuda")\nc = a + b\nd = 1\n')
+    assert stops[-1].line == 5 and stops[-1].error == f"RuntimeError: {error}"
+    assert "two devices" in sentence(stops[-1]) and "The script ends here" in sentence(stops[-1])
+
+
+@pytest.mark.parametrize(
+    ("stop", "says"),
+    [
+        (Stop("a", 1, 1), "This happens on the CPU alone."),
+        (Stop("a", 1, 1, sent=1, queue=4), "Python sends 1 kernel to the GPU and goes on at once."),
+        (
+            Stop("a", 1, 1, to_gpu=[800, 800], waits=[".to()", ".to()"], waited=23),
+            "1,600 bytes go to the GPU, in 2 copies. Python waits for 23 kernels in the queue (.to()).",
+        ),
+        (
+            Stop("a", 1, 1, to_host=[4], waits=[".item()"]),
+            "4 bytes go back to the host. Python waits for the copy (.item()).",
+        ),
+        (
+            Stop("a", 1, 1, waits=["torch.cuda.synchronize()"]),
+            "Python waits for the GPU, which has nothing to do (torch.cuda.synchronize()).",
+        ),
+        (
+            Stop("a", 1, 1, sent=9, queue=9, things=[Thing("adam", "optimizer", True, "state", 20_480)]),
+            "Python sends 9 kernels to the GPU and goes on at once. The state of adam is made: 20.0 KiB.",
+        ),
+    ],
+)
+def test_a_stop_is_said_in_words(stop, says):
+    assert sentence(stop) == says
+
+
+def test_texts_of_a_script_cannot_become_markup():
+    made = part([Stop("a.py", 1, 1, error="<script>")], {"a.py": 'x = "</script><b>"'})
+    assert made.count("</script>") == 1 and "<b>" not in made
+    data = json.loads(re.search(r"json\">(.*?)</script>", made)[1])
+    assert data["texts"] == {"a.py": 'x = "</script><b>"'}
+
+
+@pytest.mark.slow
+def test_the_command_writes_a_page_and_nothing_over_other_files(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(STEP.replace("range(4)", "range(1000)"))
+    assert main(["film", "train.py"]) == 0
+    page = (tmp_path / "train.film.html").read_text("utf-8")
+    data = json.loads(re.search(r"json\">(.*?)</script>", page)[1])
+    stops = [stop for stop in data["stops"] if stop["line"] == 13]
+    assert [stop["to"] for stop in stops] == ["", ""], "no copy of ours is in it"
+    assert "Long loops were cut short" in page and "src=" not in page and "http" not in page
+    assert main(["film", "train.py"]) == 0, "over an older film"
+    (tmp_path / "notes.html").write_text("mine")
+    assert main(["film", "--out", "notes.html", "train.py"]) == 1
+    assert "is not a film" in capsys.readouterr().err and (tmp_path / "notes.html").read_text() == "mine"
+    (tmp_path / "cpu.py").write_text(HEAD + "print(torch.ones(2))\n")
+    assert main(["film", "cpu.py"]) == 1
+    assert "did not use the GPU" in capsys.readouterr().err and not (tmp_path / "cpu.film.html").exists()
