@@ -524,9 +524,8 @@ except SystemExit as end:  # else Python would end here
     print("exit status:", end.code)
 
 model = run("lesson6-stopped.pt")
-print("the same weights:", same_weights(model, whole))
-
 signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Python's own answer again
+print("the same weights:", same_weights(model, whole))
 
 # %%
 # The second start goes on with step 5 of epoch 6, and ends with the weights of the run
@@ -561,7 +560,8 @@ print(torch.cat([before, *after]).sort().values.tolist())
 # .. covers:: S0.3
 #
 # On many clusters, a variable of the system such as ``SCRATCH`` names the folder for
-# large files. What happens where it is not set?
+# large files. But what is ``os.path.expandvars("$MY_DISK/weights.pt")`` where ``MY_DISK``
+# is not set?
 
 # fold: Save to a path from the environment
 import os
