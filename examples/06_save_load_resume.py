@@ -2,11 +2,10 @@
 6 · Save, load, resume
 ======================
 
-Keep what a run has learned, load it on another machine, and go on after a stop as if
-nothing had happened.
+Keep what a run has learned, and go on after a stop as if nothing had happened.
 
 .. overview::
-   :teaching: 31
+   :teaching: 28
    :exercises: 15
 
    .. objectives::
@@ -17,76 +16,24 @@ nothing had happened.
 
    .. prereq::
 
-      - :doc:`/lessons/02_tensors_and_devices`, on where things are
-      - :doc:`/lessons/04_training_loop`, whose loop we save here
-      - nothing to download: this lesson makes its data
+      - :doc:`/lessons/02_tensors_and_devices` and :doc:`/lessons/04_training_loop`
 """
 
 # %%
-# When a program ends, what was only in memory is gone. What belongs into your file
-# depends on what you want to do with it:
-#
-# .. list-table::
-#    :header-rows: 1
-#
-#    * - You want to
-#      - Save
-#      - When
-#    * - predict, or hand the model on
-#      - the model's weights
-#      - at the end
-#    * - go on after a stop
-#      - everything that changes while the run runs
-#      - after each :term:`epoch`, and when a signal comes
-#    * - the same, without writing it yourself
-#      - what ``AutoSave`` of this course's package (:doc:`/setup`) saves
-#      - every ten minutes, and when a signal comes
-#
-# The first two need PyTorch only, and we write them out, for a :term:`CUDA` :term:`GPU`.
-#
-# On a machine without a CUDA GPU, this page computes on the :term:`practice GPU`: it
-# obeys a GPU's rules, and your CPU does the arithmetic.
+# When a program ends, everything in memory is gone, even a model that took hours to
+# train. Here are two recipes that keep it in a file. Don't worry about the details yet:
+# the rest of the page explains them. Our example is a small model, trained for eight of
+# ten :term:`epochs <epoch>`:
 
-import os
-import shutil
-import signal
-import sys
-from pathlib import Path
-
-import matplotlib.pyplot as plt
+# fold: Make the model and its data, and train
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from gpulesson import practice
 
-practice.start()
+practice.start()  # without a CUDA GPU, this page computes on the practice GPU
 device = torch.device("cuda")
-
-# %%
-# Save the weights, and load them to predict
-# ------------------------------------------
-#
-# .. covers:: S0.3
-#
-# First we need a folder. ``/home/sam/course`` exists on Sam's machine only. A variable of
-# the system, such as ``$SCRATCH``, names another folder on each machine. But what happens
-# where it is not set?
-
-print(os.path.expandvars("$MY_DISK/weights.pt"))
-
-base = Path(os.environ.get("SCRATCH") or ".")
-folder = base / f"lesson-06-{os.getpid()}"  # in your script: base / "my-project"
-folder.mkdir(parents=True, exist_ok=True)  # torch.save makes no folders
-
-# %%
-# The name stays in the path, without an error. The other lines give a folder on every
-# machine: in ``SCRATCH``, which many clusters set to a large disk for work, or else where
-# you start the script. (This page deletes its folder at the end, so its name has the
-# number of the process.)
-#
-# Now a small model. What it has learned is in its :term:`state_dict`, a dictionary. How
-# many entries will it have?
 
 
 def make_model():
@@ -94,35 +41,302 @@ def make_model():
     return nn.Sequential(*layers).to(device)
 
 
-torch.manual_seed(0)
-model = make_model()
-for name, tensor in model.state_dict().items():
+def make_run():
+    torch.manual_seed(0)
+    model = make_model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)
+    return model, optimizer, scheduler
+
+
+torch.manual_seed(1)
+X = torch.randn(192, 8)  # eight random numbers a row
+y = X.sin().sum(dim=1, keepdim=True)  # [192, 1]: the sum of their sines
+order = torch.Generator()  # random numbers for the loader alone
+loader = DataLoader(TensorDataset(X, y), batch_size=32, shuffle=True, generator=order)
+
+
+def train_step(model, optimizer, inputs, targets):
+    loss = nn.functional.mse_loss(model(inputs.to(device)), targets.to(device))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def train(model, optimizer, scheduler, epoch):
+    """Train for one epoch, as in lesson 4, and return its mean loss."""
+    order.manual_seed(epoch)  # the order of the rows follows from the epoch's number
+    total = 0
+    for inputs, targets in loader:
+        total += train_step(model, optimizer, inputs, targets)
+    scheduler.step()
+    return total.item() / len(loader)
+
+
+model, optimizer, scheduler = make_run()
+for epoch in range(8):
+    train(model, optimizer, scheduler, epoch)
+
+# %%
+# Keep the model
+# --------------
+#
+# **Save** what it has learned, its weights:
+
+torch.save(model.state_dict(), "lesson6.pt")
+
+# %%
+# **Load** them in another program: make the same model, and fill it.
+
+loaded = make_model()  # the same layers, new random weights
+weights = torch.load("lesson6.pt", map_location="cpu", weights_only=True)
+loaded.eval()  # to predict
+print(loaded.load_state_dict(weights))
+
+# %%
+# Every number has found its place, and ``loaded`` answers as ``model`` does. Don't forget
+# ``eval()``: a new model is in :term:`training mode`, in which :term:`dropout` changes
+# its answers at random, and you get no error.
+#
+# Go on tomorrow
+# --------------
+#
+# **Save** more than the weights, after each epoch:
+
+checkpoint = {
+    "model": model.state_dict(),
+    "optimizer": optimizer.state_dict(),
+    "scheduler": scheduler.state_dict(),
+    "epoch": epoch + 1,  # so many are done
+}
+torch.save(checkpoint, "lesson6-run.pt")
+
+# %%
+# **Load** it all tomorrow: make everything as before, and fill it.
+
+model, optimizer, scheduler = make_run()  # all new
+checkpoint = torch.load("lesson6-run.pt", map_location="cpu", weights_only=True)
+model.load_state_dict(checkpoint["model"])
+optimizer.load_state_dict(checkpoint["optimizer"])
+scheduler.load_state_dict(checkpoint["scheduler"])
+
+# %%
+# Then begin the loop with the first epoch that is not done yet:
+
+for epoch in range(checkpoint["epoch"], 10):
+    loss = train(model, optimizer, scheduler, epoch)
+    print(f"epoch {epoch + 1} of 10: loss {loss:.2f}")
+
+# %%
+# The run goes on where it had stopped. In short:
+#
+# .. list-table::
+#    :header-rows: 1
+#
+#    * - You want to
+#      - Save
+#      - When
+#    * - predict
+#      - the weights: ``model.state_dict()``
+#      - at the end
+#    * - go on after a stop
+#      - all that changes in a run: ``checkpoint``
+#      - after each epoch, and on a :ref:`signal <signal>`
+#    * - write none of this yourself
+#      - with :ref:`AutoSave <autosave>`
+#      - every ten minutes, and on a signal
+#
+# All of this ran on a :term:`CUDA` :term:`GPU` or, without one, on the
+# :term:`practice GPU`, which obeys the same rules but computes on the CPU.
+#
+# See what the weights alone forget
+# ---------------------------------
+#
+# A saved computer game holds more than the level: your points, your tools, the time that
+# is left. Imagine going on with the level alone!
+#
+# A run is like that. Let's go on from the first recipe's file, with the weights after
+# eight epochs, and compare with ten epochs without a break. What will the :term:`loss`
+# do?
+
+whole, optimizer, scheduler = make_run()
+expected = [train(whole, optimizer, scheduler, epoch) for epoch in range(10)]
+
+resumed, optimizer, scheduler = make_run()
+resumed.load_state_dict(weights)
+from_weights = [train(resumed, optimizer, scheduler, epoch) for epoch in (8, 9)]
+
+# %%
+
+# fold: Draw the losses of both
+import matplotlib.pyplot as plt
+
+fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
+epochs = range(1, 11)
+ax.plot(epochs, expected, "o-", label="without a break")
+ax.plot(epochs[8:], from_weights, "s--", label="resumed with the weights alone")
+ax.axvline(8.5, color="gray", linestyle=":")
+ax.annotate("stopped", (8.4, max(expected)), ha="right", va="top", color="gray")
+ax.set(
+    xlabel="epoch", ylabel="mean squared error", title="The loss jumps after the break"
+)
+ax.legend()
+plt.show()
+
+# %%
+# The loss jumps, although every weight is as before the break. What was lost?
+#
+# - the :term:`learning rate`: the :term:`scheduler` had made it about ten times smaller,
+# - Adam's averages of past :term:`gradients <gradient>` for every weight: the
+#   :term:`optimizer state`,
+# - how many epochs are done,
+# - the place in the sequence of random numbers, from which dropout draws.
+#
+# **To go on, a run needs everything that changes while it runs.** A file with all of this
+# is called a :term:`checkpoint`:
+#
+# .. drawing:: checkpoint.svg
+#
+#    A file with the weights holds one of the five things that a run needs; a checkpoint
+#    holds all five.
+#
+# Find out which part matters most
+# --------------------------------
+#
+# Is it the scheduler or the :term:`optimizer`? Let's restore only some parts of the
+# checkpoint, and look at the loss of the next epoch:
+
+for parts in ["model"], ["model", "scheduler"], ["model", "optimizer"]:
+    again, optimizer, scheduler = make_run()
+    again.load_state_dict(checkpoint["model"])
+    if "scheduler" in parts:
+        scheduler.load_state_dict(checkpoint["scheduler"])
+    if "optimizer" in parts:
+        optimizer.load_state_dict(checkpoint["optimizer"])
+    loss = train(again, optimizer, scheduler, 8)
+    print(f"{' and '.join(parts):<20} {loss:.3f}")
+print(f"{'without a break':<20} {expected[8]:.3f}")
+
+# %%
+# **The optimizer matters most:** its ``state_dict`` holds Adam's averages, and also the
+# learning rate. The scheduler alone changes nothing here, because it sets the next rate
+# only after the epoch.
+#
+# Resume to the last bit
+# ----------------------
+#
+# With the optimizer, the loss is close to that without a break, but not the same: dropout
+# got other random numbers. So let's save PyTorch's place in them, on the CPU and on
+# the GPU. Here is the recipe as a function. Its ``step`` is for a stop within an epoch,
+# which comes later.
+
+from pathlib import Path
+
+
+def save(path, model, optimizer, scheduler, epoch, step=0):
+    checkpoint = {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "scheduler": scheduler.state_dict(),
+        "epoch": epoch,
+        "step": step,
+        "random": torch.get_rng_state(),
+        "gpu_random": torch.cuda.get_rng_state_all(),  # one for each GPU
+    }
+    unfinished = Path(f"{path}.part")
+    torch.save(checkpoint, unfinished)
+    unfinished.replace(path)
+
+
+# %%
+# The file is written under another name, and renamed when it is whole: **a crash in the
+# middle leaves the checkpoint from before.** Now the way back:
+
+
+def resume(path, model, optimizer, scheduler):
+    checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    model.load_state_dict(checkpoint["model"])
+    optimizer.load_state_dict(checkpoint["optimizer"])
+    scheduler.load_state_dict(checkpoint["scheduler"])
+    torch.set_rng_state(checkpoint["random"])
+    torch.cuda.set_rng_state_all(checkpoint["gpu_random"])
+    return checkpoint["epoch"], checkpoint["step"]
+
+
+# %%
+# Making a model draws random numbers, so make it before you call ``resume``. Does the run
+# now end with the same weights?
+
+# fold: A function that compares all weights of two models
+
+
+def same_weights(one, other):
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+# %%
+
+model, optimizer, scheduler = make_run()
+for epoch in range(8):
+    train(model, optimizer, scheduler, epoch)
+save("lesson6-run.pt", model, optimizer, scheduler, epoch=8)
+
+model, optimizer, scheduler = make_run()  # tomorrow
+first, step = resume("lesson6-run.pt", model, optimizer, scheduler)
+for epoch in range(first, 10):
+    train(model, optimizer, scheduler, epoch)
+print("the same weights:", same_weights(model, whole))
+
+# %%
+# Yes, bit for bit the same. (On a GPU, even two runs without a break can differ in the
+# last digits: `some operations
+# <https://docs.pytorch.org/docs/stable/notes/randomness.html>`__ add in varying order.)
+#
+# .. fold:: What else changes in your script, and has to be saved?
+#
+#    .. list-table::
+#       :header-rows: 1
+#
+#       * - Your script has
+#         - Add
+#       * - no scheduler
+#         - nothing: leave it out
+#       * - a ``GradScaler``, or a second model with averaged weights (``AveragedModel``)
+#         - its ``state_dict``
+#       * - the best score so far, a counter to stop early
+#         - a number
+#       * - ``running_loss``, added up over an epoch
+#         - the sum and the count of rows. Else the loss printed for an epoch with a stop
+#           is that of its rest.
+#       * - random numbers of Python or NumPy
+#         - ``random.getstate()`` and, for ``rng = np.random.default_rng()``,
+#           ``rng.bit_generator.state``; to set them, ``random.setstate`` and the same
+#           attribute
+#       * - images that :term:`workers <worker>` change at random
+#         - nothing: they follow from the loader's generator. But without workers,
+#           images draw other numbers after a stop within an epoch.
+#       * - fewer GPUs tomorrow than today
+#         - in ``resume``: ``checkpoint["gpu_random"][: torch.cuda.device_count()]``
+#
+# .. instructor-note::
+#
+#    The trap is to restore the random numbers right after ``torch.load``, and make the
+#    model afterwards. Ask: which line draws the next random number?
+#
+# Look into a file of weights
+# ---------------------------
+#
+# Your runs are safe now. But what is in the files? A :term:`state_dict` is a dictionary.
+# How many entries does ours have?
+
+for name, tensor in weights.items():
     print(name, tuple(tensor.shape))
 
-torch.save(model.state_dict(), folder / "weights.pt")
-
 # %%
-# Four :term:`tensors <tensor>`: a weight and a bias for each of the two linear layers.
-# The number in a name is the layer's place, counted from 0. ``ReLU`` and :term:`dropout`
-# learn nothing.
-#
-# The file holds numbers and their names, and no layers. So to load it you first make a
-# model with the same layers, then you fill it:
-
-loaded = make_model()
-weights = torch.load(folder / "weights.pt", map_location=device, weights_only=True)
-loaded.load_state_dict(weights)
-
-model.eval()
-loaded.eval()  # to predict: dropout off
-inputs = torch.rand(5, 8, device=device)
-print("same outputs:", torch.equal(model(inputs), loaded(inputs)))
-
-# %%
-# **Save the** ``state_dict``\ **. To load it, make the same model, fill it, and call**
-# ``eval()`` **before you predict.** A new model is in :term:`training mode`. Without
-# ``eval()``, dropout would change its answers at random, and no error would tell you.
-# (``map_location`` and ``weights_only`` have their sections below.)
+# Four :term:`tensors <tensor>`: a weight and a bias for each linear layer. The number in
+# a name is the layer's place, counted from 0. ``ReLU`` and dropout learn nothing.
 #
 # .. question:: ``path`` holds ``model.state_dict()``. What is ``torch.load(path)``?
 #
@@ -148,11 +362,10 @@ except RuntimeError as error:
     print(error)
 
 # %%
-# *Missing key(s)* are names that the model has and the file has not; *unexpected* ones
-# are those of the file. Compare the two. Here the file's names lack ``0.`` at the
-# beginning. Often they have too much: ``module.``, from a model that was saved inside
-# ``DataParallel``, or ``_orig_mod.``, from :term:`torch.compile`. :ref:`The page of
-# errors <error-missing-keys>` says what to do.
+# *Missing key(s)* are names of the model, *unexpected* ones are those of the file.
+# **Compare the two.** Here the file's names lack ``0.`` at the beginning. Often they have
+# too much: ``module.`` from ``DataParallel``, or ``_orig_mod.`` from
+# :term:`torch.compile`: :ref:`what to do <error-missing-keys>`.
 #
 # .. _cuda-file:
 #
@@ -161,9 +374,8 @@ except RuntimeError as error:
 #
 # .. covers:: S0.4
 #
-# Our file comes from a GPU, and each tensor in it is saved with its :term:`device`. Now
-# you want to load it on a laptop. You may have read that you can load first, and call
-# ``.to("cpu")`` afterwards. Will it work? We hide the GPU for a few lines:
+# Our file was saved from a GPU. Now you want to load it on a laptop without one. Can you
+# load first, and call ``.to("cpu")`` afterwards? We hide the GPU for a few lines:
 
 # fold: A helper that hides CUDA GPUs from the lines within it
 from unittest.mock import patch
@@ -178,20 +390,19 @@ def without_gpu():
 
 with without_gpu():
     try:
-        weights = torch.load(folder / "weights.pt", weights_only=True)
+        weights = torch.load("lesson6.pt", weights_only=True)
         print(weights["0.weight"].to("cpu").device)
     except RuntimeError as error:
         print(error)
 
-    here = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    weights = torch.load(folder / "weights.pt", map_location=here, weights_only=True)
+    weights = torch.load("lesson6.pt", map_location="cpu", weights_only=True)
     print("\nwith map_location:", weights["0.weight"].device)
 
 # %%
-# The first load fails, and ``.to("cpu")`` is never reached: ``torch.load`` brings each
-# tensor back to the device that it came from. (To *deserialize* is to make tensors from
-# the file's bytes.) ``map_location`` says where the tensors go *while* they are loaded.
-# **Give** ``map_location`` **whenever you load:** ``"cpu"`` **is right everywhere.**
+# No: ``torch.load`` brings each tensor back to the :term:`device` that it came from, and
+# ``.to("cpu")`` is never reached. (To *deserialize* is to make tensors from a file's
+# bytes.) **Give** ``map_location`` **whenever you load:** ``"cpu"`` **is right
+# everywhere.**
 #
 # .. question:: A model on the GPU loads a dictionary from the CPU. Where is the model?
 #
@@ -212,16 +423,16 @@ with without_gpu():
 #
 # .. _hostile-file:
 #
-# A file that wants to run code
-# -----------------------------
+# Refuse a file that wants to run code
+# ------------------------------------
 #
 # ``torch.save`` uses ``pickle``, Python's own format for objects. Such a file can also
-# say: *call this function with these arguments*. We make one whose function creates an
-# empty file called ``marker``; it could as well delete all your files.
+# say: *call this function with these arguments*. We make one that only creates an empty
+# file. It could as well delete all of yours.
 
 # fold: Make a hostile file
-
-marker = folder / "marker"
+marker = Path("lesson6-marker.pt")
+marker.unlink(missing_ok=True)  # of an earlier run of this page
 
 
 class Hostile:
@@ -229,300 +440,108 @@ class Hostile:
         return Path.touch, (marker,)  # by this function, with these arguments
 
 
-torch.save({"weights": Hostile()}, folder / "hostile.pt")
+torch.save({"weights": Hostile()}, "lesson6-hostile.pt")
 
 # %%
 
 try:
-    torch.load(folder / "hostile.pt", weights_only=True)
+    torch.load("lesson6-hostile.pt", weights_only=True)
 except Exception as error:
     print(type(error).__name__, "·", str(error)[:25])
 print("the function was called:", marker.exists())
 
-torch.load(folder / "hostile.pt", weights_only=False)
+torch.load("lesson6-hostile.pt", weights_only=False)
 print("the function was called:", marker.exists())
 
 # %%
 # The first load stops with an error. The second calls the function, without a word.
 # **Load with** ``weights_only=True``\ **.** It accepts tensors, plain values and a short
-# list of harmless classes. It has been the default since `PyTorch 2.6
-# <https://github.com/pytorch/pytorch/releases/tag/v2.6.0>`__. Keep PyTorch up to date:
-# two holes in this protection were closed in `2.6
-# <https://github.com/advisories/GHSA-53q9-r3pm-6pq6>`__ and `2.10
-# <https://github.com/advisories/GHSA-63cw-57p8-fm3p>`__.
+# list of harmless classes.
 #
-# Harmless files are refused, too, if they hold a whole model, a ``Path``, a NumPy
-# number, or the ``args`` of ``argparse``. Save ``str(path)``, ``float(best)``,
-# ``vars(args)`` (each ``Path`` in it as ``str``) instead. To rescue an old file that
-# you trust, load it once with ``weights_only=False``, where its classes can be
-# imported, and save the ``state_dict``.
+# .. fold:: Which version of PyTorch, and what if your own file is refused?
 #
-# Why weights are not enough to go on
-# -----------------------------------
+#    ``weights_only=True`` has been the default since `PyTorch 2.6
+#    <https://github.com/pytorch/pytorch/releases/tag/v2.6.0>`__. Keep PyTorch up to date:
+#    two holes in this protection were closed in `2.6
+#    <https://github.com/advisories/GHSA-53q9-r3pm-6pq6>`__ and `2.10
+#    <https://github.com/advisories/GHSA-63cw-57p8-fm3p>`__.
 #
-# A saved computer game holds more than the number of the level: also your points, your
-# tools and the time that is left. A run is like that. Ours has the model, an
-# :term:`optimizer`, and a :term:`scheduler` that lowers the :term:`learning rate` after
-# each epoch. It learns to predict, from eight random numbers, the sum of their sines.
-
-torch.manual_seed(1)
-X = torch.randn(192, 8)
-y = X.sin().sum(dim=1, keepdim=True)  # [192, 1]: a sum for each row
-order = torch.Generator()  # random numbers for the loader alone
-data = TensorDataset(X, y)
-loader = DataLoader(data, batch_size=32, shuffle=True, generator=order)
-
-
-def make_run():
-    torch.manual_seed(0)
-    model = make_model()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)
-    return model, optimizer, scheduler
-
-
-# %%
-# The loop is that of lesson 4. New is the *generator* ``order``: we set its :term:`seed`
-# again for each epoch, so the order of the rows follows from the epoch's number. This
-# will let us find our place again.
-
-
-def train_step(model, optimizer, inputs, targets):
-    loss = nn.functional.mse_loss(model(inputs.to(device)), targets.to(device))
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return loss.detach()
-
-
-def train(model, optimizer, scheduler, epochs):
-    history = []
-    for epoch in epochs:
-        order.manual_seed(epoch)
-        losses = [train_step(model, optimizer, *batch) for batch in loader]
-        scheduler.step()
-        history.append(torch.stack(losses).mean().item())
-    return history
-
-
-# %%
-# We run ten epochs without a break. Then we make the same run again, stop it after eight,
-# and save its weights. The next day we make everything again, load the weights, and run
-# the last two epochs. What will the :term:`loss` do?
-
-whole, optimizer, scheduler = make_run()
-expected = train(whole, optimizer, scheduler, range(10))
-
-model, optimizer, scheduler = make_run()
-train(model, optimizer, scheduler, range(8))
-torch.save(model.state_dict(), folder / "weights-8.pt")
-
-weights = torch.load(folder / "weights-8.pt", map_location="cpu", weights_only=True)
-resumed, optimizer, scheduler = make_run()
-resumed.load_state_dict(weights)
-from_weights = train(resumed, optimizer, scheduler, range(8, 10))
-
-# %%
-
-# fold: Draw the losses of both
-fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
-epochs = range(1, 11)
-ax.plot(epochs, expected, "o-", label="without a break")
-ax.plot(epochs[8:], from_weights, "s--", label="resumed with the weights alone")
-ax.axvline(8.5, color="gray", linestyle=":")
-ax.annotate("stopped", (8.4, max(expected)), ha="right", va="top", color="gray")
-ax.set(
-    xlabel="epoch", ylabel="mean squared error", title="The loss jumps after the break"
-)
-ax.legend()
-plt.show()
-
-# %%
-# The loss jumps, although every weight is as before the break. What else was lost?
+#    A harmless file is refused if it holds a whole model, a ``Path``, a NumPy number, or
+#    the ``args`` of ``argparse``. Save ``str(path)``, ``float(best)``, ``vars(args)``
+#    (each ``Path`` in it as ``str``) instead. To rescue an old file that you trust, load
+#    it once with ``weights_only=False``, where its classes can be imported, and save the
+#    ``state_dict``.
 #
-# - the learning rate, which the scheduler had made about ten times smaller,
-# - Adam's averages of past :term:`gradients <gradient>` for every weight, its
-#   :term:`optimizer state`,
-# - the place in the sequence of random numbers: dropout now gets others,
-# - how many epochs are done.
-#
-# Which of them matters most? We will try it below.
-#
-# **To go on, a run needs everything that changes while it runs.** A file with all of this
-# is called a :term:`checkpoint`:
-#
-# .. drawing:: checkpoint.svg
-#
-#    A file with the weights holds one of the five things that a run needs; a checkpoint
-#    holds all five.
-#
-# Save and resume a whole run
-# ---------------------------
-#
-# These two functions keep what has a ``state_dict``, the place, and PyTorch's random
-# numbers. (A page of PyTorch to bookmark: `Saving and Loading Models
-# <https://docs.pytorch.org/tutorials/beginner/saving_loading_models.html>`__.)
-
-
-def save(path, parts, epoch, step=0):
-    checkpoint = {name: part.state_dict() for name, part in parts.items()}
-    checkpoint |= {"epoch": epoch, "step": step, "rng": torch.get_rng_state()}
-    checkpoint["gpu_rng"] = torch.cuda.get_rng_state_all()  # a list, maybe empty
-    part = Path(f"{path}.part")
-    torch.save(checkpoint, part)
-    part.replace(path)
-
-
-def resume(path, parts):
-    checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    for name, part in parts.items():
-        part.load_state_dict(checkpoint[name])
-    torch.set_rng_state(checkpoint["rng"])
-    here = torch.cuda.device_count()  # there may be fewer GPUs than before
-    torch.cuda.set_rng_state_all(checkpoint["gpu_rng"][:here])
-    return checkpoint["epoch"], checkpoint["step"]
-
-
-# %%
-# Three details matter. ``torch.save`` writes to another name, and ``replace`` renames
-# the file when it is whole: **a crash in the middle leaves the checkpoint from before.**
-# It is loaded to the CPU, because the states of the random numbers must be there;
-# ``load_state_dict`` takes the rest to the model's device, Adam's averages, too. And the
-# random numbers come last: making a model draws some.
-#
-# What else changes in your script? Add it:
-#
-# .. list-table::
-#    :header-rows: 1
-#
-#    * - Your script has
-#      - Add
-#    * - no scheduler
-#      - nothing: leave it out of ``parts``
-#    * - a ``GradScaler``, or a second model with averaged weights (``AveragedModel``)
-#      - an entry in ``parts``: they have a ``state_dict``
-#    * - the best score so far, a counter to stop early
-#      - a number in ``checkpoint``
-#    * - ``running_loss``, added up over an epoch
-#      - the sum and the count of rows, in ``checkpoint``. Else the loss printed for an
-#        epoch with a stop is that of its rest.
-#    * - random numbers of Python or NumPy
-#      - ``random.getstate()`` and, for ``rng = np.random.default_rng()``,
-#        ``rng.bit_generator.state``, in ``checkpoint``; to set them, ``random.setstate``
-#        and the same attribute
-#    * - images that :term:`workers <worker>` change at random
-#      - nothing: their seeds come from the loader's generator, too. Without workers,
-#        images draw other numbers after a stop within an epoch.
-#
-# Is it the same run now? We compare all weights with those of the run without a break, to
-# the last bit:
-
-
-def same_weights(one, other):
-    pairs = zip(one.parameters(), other.parameters(), strict=True)
-    return all(torch.equal(a, b) for a, b in pairs)
-
-
-model, optimizer, scheduler = make_run()
-train(model, optimizer, scheduler, range(8))
-parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
-save(folder / "run.pt", parts, epoch=8)
-
-model, optimizer, scheduler = make_run()  # the next day
-parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
-epoch, step = resume(folder / "run.pt", parts)
-train(model, optimizer, scheduler, range(epoch, 10))
-print("resumed with the weights alone:", same_weights(resumed, whole))
-print("resumed with the checkpoint:   ", same_weights(model, whole))
-
-# %%
-# The same bits. (On a GPU some operations add their numbers in varying order, so even two
-# runs without a break may differ in the last digits: PyTorch's notes on `reproducibility
-# <https://docs.pytorch.org/docs/stable/notes/randomness.html>`__.)
-#
-# And what mattered most? We restore only some of the parts, and look at the loss of the
-# next epoch:
-
-for names in ("model",), ("model", "scheduler"), ("model", "optimizer"):
-    model, optimizer, scheduler = make_run()
-    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
-    resume(folder / "run.pt", {name: parts[name] for name in names})
-    loss = train(model, optimizer, scheduler, [8])[0]
-    print(f"{' and '.join(names):<20} {loss:.2f}")
-print(f"{'without a break':<20} {expected[8]:.2f}")
-
-# %%
-# The optimizer matters most: its ``state_dict`` holds Adam's averages, and the learning
-# rate as well. The scheduler alone changes nothing here, because it sets the next rate
-# only after the epoch.
-#
-# .. instructor-note::
-#
-#    The trap is to restore the generators right after ``torch.load``, and make the
-#    model afterwards. Ask: which line draws the next random number?
+# .. _signal:
 #
 # Save when the cluster asks the run to end
 # -----------------------------------------
 #
-# On a *cluster*, many computers that many people share, you say beforehand how long a run
-# may take. When the time is over, the system sends your program a *signal*, a short
-# message: ``SIGTERM`` asks it to end. A little later, `after 30 seconds with Slurm
-# <https://slurm.schedmd.com/slurm.conf.html#OPT_KillWait>`__ if nobody has set another
-# time, comes ``SIGKILL``, which no program can refuse.
+# On a *cluster*, many computers that many people share, a run may only take so long. When
+# the time is over, the system sends your program a *signal*: ``SIGTERM`` asks it to end.
+# Seconds later, `with Slurm
+# <https://slurm.schedmd.com/slurm.conf.html#OPT_KillWait>`__ usually 30, comes
+# ``SIGKILL``, which no program can refuse.
 #
-# By default Python ends at once then, and saves nothing. So we register a function that
-# only notes the signal, and the loop looks after each :term:`step`. If you inherited a
-# script, these are the lines to add:
+# By default Python ends at once, and saves nothing. So we note the signal, and look for
+# it after each :term:`step`. The lines for your own loop are marked as *new*:
+
+# fold: A run that saves when it gets a signal, and goes on
+import signal
+import sys
 
 
 def run(path, asked_at=None):
     asked = []  # new: the signals that came
     signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))  # new
     model, optimizer, scheduler = make_run()
-    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}  # new
-    first, done = resume(path, parts) if path.exists() else (0, 0)  # new
+    first, done = 0, 0  # new
+    if Path(path).exists():  # new
+        first, done = resume(path, model, optimizer, scheduler)  # new
     for epoch in range(first, 10):  # changed
         order.manual_seed(epoch)  # new: the loader has this generator
-        for step, batch in enumerate(loader):  # changed
-            if (epoch, step) < (first, done):  # new: it was done before the stop
-                continue
-            train_step(model, optimizer, *batch)
+        for step, (inputs, targets) in enumerate(loader):  # changed
+            if epoch == first and step < done:  # new: it was done before the stop
+                continue  # new
+            train_step(model, optimizer, inputs, targets)
             if (epoch, step) == asked_at:  # for this page only
                 signal.raise_signal(signal.SIGTERM)
             if asked:  # new: save within the epoch, and end
-                save(path, parts, epoch, step + 1)
+                save(path, model, optimizer, scheduler, epoch, step + 1)
                 sys.exit(75)
         scheduler.step()
-        save(path, parts, epoch + 1)  # new
+        save(path, model, optimizer, scheduler, epoch + 1)  # new
     return model
 
 
 # %%
-# We send the signal ourselves, after step 4 of epoch 6, counted from 0. ``sys.exit``
-# would now end Python. We catch it, to make the second start in the same program:
+# We send the signal ourselves, after step 4 of epoch 6, and start the run again:
 
+Path("lesson6-stopped.pt").unlink(missing_ok=True)  # a new run
 try:
-    run(folder / "stopped.pt", asked_at=(6, 4))
-except SystemExit as end:
+    run("lesson6-stopped.pt", asked_at=(6, 4))
+except SystemExit as end:  # else Python would end here
     print("exit status:", end.code)
 
-print("same weights:", same_weights(run(folder / "stopped.pt"), whole))
-
+model = run("lesson6-stopped.pt")
 signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Python's own answer again
-shutil.rmtree(folder)  # this page needs it no more
+print("the same weights:", same_weights(model, whole))
 
 # %%
 # The second start goes on with step 5 of epoch 6, and ends with the weights of the run
 # without a break. **Save after each epoch and on a signal, and let the same command go
-# on.** The *exit status* is the number that a program leaves when it ends, 0 if all
-# went well. 75 is Unix's number for "try again later": it tells you, or your job
-# script, that the run is not done. (Under ``torchrun``, of lesson 14, a job script sees
-# 1 instead.) The :term:`batches <batch>` that are skipped are still loaded: :ref:`let
-# the sampler skip <cluster-skip>` if that is slow.
+# on.** The *exit status* says how a program ended: 0 is for success, and 75 for "try
+# again later".
 #
-# What if your loader shuffles without such a generator? We take 12 rows, do the first
-# batch of 4, and start again, skipping the batch that is done:
+# :doc:`/cluster` has the job scripts, and a way to :ref:`skip batches without loading
+# them <cluster-skip>`. Here is the whole as one script:
+#
+# .. script:: save_and_resume.py
+#
+# Why does our loader have a generator, ``order``? Let's stop one without it after four of
+# 12 rows, and start again, skipping the :term:`batch` that is done. These rows were used:
 
+# fold: Stop and resume with a loader that has no generator
 torch.manual_seed(4)
 plain = DataLoader(range(12), batch_size=4, shuffle=True)
 before = next(iter(plain))
@@ -530,22 +549,47 @@ after = list(plain)[1:]
 print(torch.cat([before, *after]).sort().values.tolist())
 
 # %%
-# Some rows come twice and others never, without an error: the second start has another
-# order. So give the loader a generator, and set its seed in each epoch. If it has
-# workers, leave out ``persistent_workers``, which makes the first epoch after a start
-# another one. And workers get the cluster's signal as well, and die of it:
-# :ref:`ignore_signals <cluster-workers>` prevents that.
+# Some came twice and others never, without an error: the second start has another order.
+# **Give the loader a generator, and set its** :term:`seed` **in each epoch.** If it has
+# workers, leave out ``persistent_workers``, which changes the first epoch after a start,
+# and let them :ref:`ignore the signal <cluster-workers>`.
 #
-# :doc:`/cluster` has job scripts for Slurm and PBS. They are warned two minutes before
-# the limit. Then they send ``SIGTERM`` to the program, wait until it has saved, and put
-# the job back into the queue. Here is the whole as one script, to compare with yours:
+# Find the right folder on every machine
+# --------------------------------------
 #
-# .. script:: save_and_resume.py
+# .. covers:: S0.3
 #
-# The same, kept in a class
-# -------------------------
+# On many clusters, a variable of the system such as ``SCRATCH`` names the folder for
+# large files. But what is ``os.path.expandvars("$MY_DISK/weights.pt")`` where ``MY_DISK``
+# is not set?
+
+# fold: Save to a path from the environment
+import os
+
+print(os.path.expandvars("$MY_DISK/weights.pt"))
+
+folder = Path(os.environ.get("SCRATCH") or ".") / "lesson6-files"
+folder.mkdir(parents=True, exist_ok=True)  # torch.save makes no folders
+torch.save(model.state_dict(), folder / "weights.pt")
+
+# %%
+# The name stays in the path, without an error. **Build the path from the environment, and
+# say what to use where the variable is missing,** as in the fold.
+
+# fold: Remove what this page has saved
+import shutil
+
+shutil.rmtree(folder)
+for name in "", "-run", "-hostile", "-marker", "-stopped":
+    Path(f"lesson6{name}.pt").unlink(missing_ok=True)
+
+# %%
+# .. _autosave:
 #
-# The package has all this in ``AutoSave``. In a loop it looks like this:
+# Let AutoSave do all of this
+# ---------------------------
+#
+# The package of this course (:doc:`/setup`) has all of it in a class:
 #
 # .. code-block:: python
 #
@@ -557,12 +601,9 @@ print(torch.cat([before, *after]).sort().values.tolist())
 #                ...  # the step, as before
 #                saves.step()
 #
-# What it adds: it finds its place within an epoch by itself, however the loader
-# shuffles. It keeps the last three checkpoints, each with a *digest*, a number computed
-# from all that is in it: a damaged file is noticed, and skipped. Its files are not
-# pickles, so they cannot call a function. :doc:`/promises` says how this is tested.
-# (Its exit status is 143, as the system's would be: 128 plus the number of the signal,
-# 15.)
+# It finds its place within an epoch however the loader shuffles, keeps the last three
+# checkpoints, and skips a damaged one. Its files cannot call a function:
+# :doc:`/promises` says how this is tested. After a signal its exit status is 143.
 #
 # Exercise
 # --------
@@ -573,13 +614,12 @@ print(torch.cat([before, *after]).sort().values.tolist())
 #    :starter: exercise_06.py
 #
 #    A run is to survive a stop: the same call again, perhaps in a new process, goes on
-#    where the first one ended. You write two functions, ``save`` and ``run``. The
-#    training itself is there already.
+#    where the first one ended. The training is there already.
 #
-#    1. **Predict:** which things change during the run in ``main``, besides the weights?
+#    1. **Predict:** what changes during the run in ``main``, besides the weights?
 #    2. Write ``save``, with what you named in step 1.
-#    3. Write ``run``, first without a stop, then with one. In the end let it go on from
-#       the checkpoint, if there is one.
+#    3. Write ``run``, first without a stop, then with one, and then let it go on from a
+#       checkpoint.
 #    4. Run the file, until it says ``the same bits``.
 #
 #    To check it: ``python -m gpulesson check exercise_06.py``.
@@ -598,10 +638,10 @@ print(torch.cat([before, *after]).sort().values.tolist())
 #
 #    - Save ``state_dict()``. To load, make the same model, give ``map_location`` and
 #      ``weights_only=True``, and call ``eval()`` before you predict.
-#    - A checkpoint holds model, optimizer, scheduler, epoch, random states, and what else
-#      changes in your script. Write it under another name, then rename it.
-#    - Note ``SIGTERM``, look after each step, save, and end. The same command then goes
-#      on within the epoch, if the order of the rows follows from the epoch.
+#    - A checkpoint holds all that changes: model, optimizer, scheduler, epoch, random
+#      numbers. Write it under another name, then rename it.
+#    - Note ``SIGTERM``, look after each step, save, and end. The same command goes on, if
+#      the order of the rows follows from the epoch.
 #
 # **Next:** :doc:`/lessons/07_common_mistakes` breaks things on purpose, so that you know
 # the messages.
