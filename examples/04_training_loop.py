@@ -348,6 +348,8 @@ print("this batch was made on", batch.device)
 # Evaluate on held-out data, in evaluation mode
 # ---------------------------------------------
 #
+# .. covers:: S4.2
+#
 # A model can learn its training pictures by heart, and do worse on others
 # (:term:`overfitting`). So test it on :term:`held-out data`. The folded cell trains on
 # only a hundred pictures, for a hundred epochs, and tests on these and on others:
@@ -409,10 +411,28 @@ print("mean of the batches:", (first.mean().item() + second.mean().item()) / 2)
 print("right / answers:    ", right.sum().item() / len(right))
 
 # %%
+# Some models predict a number instead of a class, such as how bright a picture is. Then
+# the targets, the outputs and the loss are different, but the loop stays the same. The
+# folded cell prints the brightness of six test pictures, and what a model predicts:
+
+# fold: Going further: predict a number instead of a class
+
+
+def brightness(X):
+    return X.mean(dim=1, keepdim=True)  # the mean of the pixels: [N, 1], as the outputs
+
+
+bright = DataLoader(TensorDataset(X_train, brightness(X_train)), 100, shuffle=True)
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 1)).to(device)
+train(model, bright, nn.MSELoss(), epochs=3)  # the mean of the squared differences
+learned = model(X_test.to(device)).detach().cpu()
+for name, y in (("true:   ", brightness(X_test)), ("learned:", learned)):
+    print(name, [f"{x:.2f}" for x in y[:6].flatten().tolist()])
+
+# %%
 # Take one loop with you, and time it
 # -----------------------------------
-#
-# .. covers:: S4.2
 #
 # Here is all of it in one loop. Nothing in it is new. Before you read it: where would you
 # put ``train()`` and ``eval()``?
@@ -488,26 +508,6 @@ print(f"three epochs of the loader: {time.perf_counter() - start:.2f} seconds")
 # measures from which size on, and :doc:`/lessons/09_feeding_the_gpu` makes the loader
 # faster.
 #
-# The loop can also teach a model a number, such as how bright a picture is. Then only the
-# targets, the outputs and the loss change. The folded cell prints the brightness of six
-# test pictures, and what the model predicts:
-
-# fold: Going further: predict a number instead of a class
-
-
-def brightness(X):
-    return X.mean(dim=1, keepdim=True)  # the mean of the pixels: [N, 1], as the outputs
-
-
-bright = DataLoader(TensorDataset(X_train, brightness(X_train)), 100, shuffle=True)
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 1)).to(device)
-train(model, bright, nn.MSELoss(), epochs=3)  # the mean of the squared differences
-learned = model(X_test.to(device)).detach().cpu()
-for name, y in (("true:   ", brightness(X_test)), ("learned:", learned)):
-    print(name, [f"{x:.2f}" for x in y[:6].flatten().tolist()])
-
-# %%
 # Exercise
 # --------
 #
