@@ -367,7 +367,7 @@ for name, X, y in (
     print(f"{len(y)} pictures that it has {name}: {right / len(y):.1%} right")
 
 # %%
-# Also, some layers work differently in training. A :term:`dropout` layer sets random
+# Some layers work differently in training. A :term:`dropout` layer sets random
 # values to zero, so that the model does not rely on a few. What does it do in a test?
 
 dropout = nn.Dropout(0.5)  # drops each value with probability 0.5
@@ -412,8 +412,8 @@ print("right / answers:    ", right.sum().item() / len(right))
 
 # %%
 # Some models predict a number instead of a class, such as how bright a picture is. Then
-# the targets, the outputs and the loss are different, but the loop stays the same. The
-# folded cell prints the brightness of six test pictures, and what a model predicts:
+# the targets, the outputs and the loss are different, but the loop stays. The folded
+# cell prints the brightness of six test pictures, and what a model predicts:
 
 # fold: Going further: predict a number instead of a class
 
@@ -504,7 +504,7 @@ print(f"three epochs of the loader: {time.perf_counter() - start:.2f} seconds")
 
 # %%
 # No GPU makes that part shorter. **A GPU pays off when each operation holds a lot of
-# work,** as in larger models and larger batches. :doc:`/lessons/08_was_it_faster`
+# work,** as in larger models and batches. :doc:`/lessons/08_was_it_faster`
 # measures from which size on, and :doc:`/lessons/09_feeding_the_gpu` makes the loader
 # faster.
 #
