@@ -2,11 +2,11 @@
 4 · The training loop on a device
 =================================
 
-Take a training loop that runs on the CPU, change two places so that it runs on a
-:term:`GPU`, and add what such loops often lack.
+Change two places of a training loop so that it runs on a :term:`GPU`, add what such
+loops often lack, and take the finished loop with you.
 
 .. overview::
-   :teaching: 27
+   :teaching: 29
    :exercises: 15
 
    .. objectives::
@@ -14,8 +14,8 @@ Take a training loop that runs on the CPU, change two places so that it runs on 
       - Move a training loop to a GPU by changing two places, and name what moves along
         by itself.
       - Follow one number and the loss through the five calls of a step.
-      - Shuffle, evaluate on held-out data in the right mode, and compute the accuracy
-        from a count.
+      - Shuffle, evaluate on held-out data in the right mode, and say why a GPU may be no
+        faster.
 
    .. prereq::
 
@@ -48,58 +48,47 @@ torch.set_num_threads(1)  # one CPU core is enough for so small a network
 # --------------------------------
 #
 # Fashion-MNIST is a set of pictures of clothes and shoes. Each has 28 × 28 grey pixels,
-# numbers from 0 (black) to 255 (white), and one of ten labels. To keep this page quick,
-# we take 2,000 pictures to train with and 500 for the test.
+# numbers from 0 (black) to 255 (white), and one of ten labels. We take 2,000 pictures to
+# train with and 500 for the test.
 
-images = load_fashion_mnist()
-X_train = images.train_images[:2000].flatten(1) / 255  # 784 numbers from 0 to 1
-X_test = images.test_images[:500].flatten(1) / 255
-y_train, y_test = images.train_targets[:2000], images.test_targets[:500]
+data = load_fashion_mnist()
+X_train = data.train_images[:2000].flatten(1) / 255  # 784 numbers from 0 to 1
+X_test = data.test_images[:500].flatten(1) / 255
+y_train, y_test = data.train_targets[:2000], data.test_targets[:500]
 print("train:", tuple(X_train.shape), tuple(y_train.shape))
 print("test: ", tuple(X_test.shape), tuple(y_test.shape))
 
 # %%
-# A picture has become a row of 784 numbers. Here are the first eight pictures, inverted
-# (dark on white):
+# A picture has become a row of 784 numbers. Here are the first eight, dark on white:
 
 # fold: Draw eight pictures with their classes
-
-
-def draw(pictures, titles):
-    _, axes = plt.subplots(1, 8, figsize=(7, 1.4), layout="constrained")
-    for ax, picture, title in zip(axes, pictures, titles, strict=True):
-        ax.imshow(picture.reshape(28, 28), cmap="gray_r")
-        ax.set_title(title, fontsize=9)
-        ax.axis("off")
-    plt.show()
-
-
-draw(X_train[:8], [images.class_names[label] for label in y_train[:8].tolist()])
+_, axes = plt.subplots(1, 8, figsize=(7, 1.4), layout="constrained")
+for ax, picture, label in zip(axes, X_train[:8], y_train[:8].tolist(), strict=True):
+    ax.imshow(picture.reshape(28, 28), cmap="gray_r")
+    ax.set_title(data.class_names[label], fontsize=9)
+    ax.axis("off")
+plt.show()
 
 # %%
-# The model is a class as in lesson 3. Its three sizes are arguments:
+# Our model has layers in a row, as in lesson 3: from 784 numbers to 32, our choice, and
+# from these to ten scores, one for each class. We'll need several fresh models, so a
+# function makes them:
 
 
-class Classifier(nn.Module):
-    def __init__(self, inputs, hidden, outputs):
-        super().__init__()
-        self.hidden = nn.Linear(inputs, hidden)
-        self.out = nn.Linear(hidden, outputs)
-
-    def forward(self, x):  # [N, inputs]
-        x = torch.relu(self.hidden(x))  # [N, hidden]
-        return self.out(x)  # [N, outputs]
+def make_model():
+    return nn.Sequential(nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
 
 
 # %%
-# In the training loop, the outer loop counts the :term:`epochs <epoch>`, and the inner
-# loop cuts out a hundred pictures at a time. How many times does ``optimizer.step()``
-# run?
+# You know the five calls from lesson 3. The outer loop counts the
+# :term:`epochs <epoch>`. The inner loop takes a hundred pictures at a time:
+# ``X_train[i : i + 100]`` are the rows from ``i`` up to ``i + 100``. How many times does
+# ``optimizer.step()`` run?
 
 loss_fn = nn.CrossEntropyLoss()
 torch.manual_seed(0)
-model = Classifier(784, 32, 10)
-optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
+model = make_model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for epoch in range(3):
     for i in range(0, 2000, 100):
         inputs = X_train[i : i + 100]
@@ -152,9 +141,9 @@ for epoch in range(3):
 #
 #    +device = torch.device("cuda")
 #     torch.manual_seed(0)
-#    -model = Classifier(784, 32, 10)
-#    +model = Classifier(784, 32, 10).to(device)
-#     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
+#    -model = make_model()
+#    +model = make_model().to(device)
+#     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 #     for epoch in range(3):
 #         for i in range(0, 2000, 100):
 #    -        inputs = X_train[i : i + 100]
@@ -163,12 +152,13 @@ for epoch in range(3):
 #    +        targets = y_train[i : i + 100].to(device)
 #             outputs = model(inputs)
 #
-# The :term:`seed` is the same, so both runs begin with the same model. And the losses?
+# The :term:`seed` is the same, so both runs begin with the same model. Will the losses
+# be the same?
 
 device = torch.device("cuda")
 torch.manual_seed(0)
-model = Classifier(784, 32, 10).to(device)  # place 1
-optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
+model = make_model().to(device)  # place 1
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for epoch in range(3):
     for i in range(0, 2000, 100):
         inputs = X_train[i : i + 100].to(device)  # place 2
@@ -185,33 +175,89 @@ for epoch in range(3):
 # order. **Move the model once, before the loop. Move each batch, inputs and targets,
 # inside the loop,** before the :term:`forward pass`, the call of ``model(inputs)``.
 #
+# Follow one step, call by call
+# -----------------------------
+#
+# .. covers:: S4.4
+#
+# .. drawing:: training_step.svg
+#
+#    The five calls of a training step, and where each of them computes.
+#
+# Let's take one step slowly, with a new model. We watch the loss, and a single number
+# among the model's :term:`parameters <parameter>`: entry 9 of the last layer's bias. It
+# is added to the score of class 9. **Call 1,** the forward pass, computes the scores.
+# **Call 2** computes the loss:
+
+torch.manual_seed(0)
+model = make_model().to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+inputs, targets = X_train[:100].to(device), y_train[:100].to(device)
+
+outputs = model(inputs)  # call 1
+loss = loss_fn(outputs, targets)  # call 2
+bias = model[2].bias  # of the last layer: a number for each class
+print(f"{data.class_names[9]}: bias {bias[9].item():.4f}, loss {loss.item():.4f}")
+
+# %%
+# **Call 3** forgets the :term:`gradients <gradient>` of the step before. A first step has
+# none, but all others do. **Call 4,** the :term:`backward pass`, computes new ones, and
+# leaves each parameter's in ``grad``:
+
+optimizer.zero_grad()  # call 3
+loss.backward()  # call 4
+print(f"gradient {bias.grad[9].item():.4f}")
+
+# %%
+# The gradient is positive: the loss grows with the bias. Which way will **call 5,** the
+# :term:`optimizer`'s step, move the bias? And the loss of this batch?
+
+optimizer.step()  # call 5
+print(f"bias {bias[9].item():.4f}")
+print(f"loss {loss_fn(model(inputs), targets).item():.4f}")
+
+# %%
+# The bias moved against its gradient, by the gradient times 0.1, the
+# :term:`learning rate`. All other parameters moved as well, and the loss is smaller.
+# **No call names a device. Four of them compute where their tensors are, and**
+# ``zero_grad`` **has nothing to compute.**
+#
+# What if you leave out call 3? We begin without gradients, and make two backward passes
+# with the same batch:
+
+optimizer.zero_grad()
+for count in (1, 2):
+    loss_fn(model(inputs), targets).backward()
+    print(f"gradient after backward pass {count}: {bias.grad[9].item():.4f}")
+
+# %%
+# The second is twice the first, apart from rounding: ``backward`` *adds* to the gradients
+# that it finds, and you get no message. **Drop the old gradients in every step.** Some
+# scripts say ``model.zero_grad()``, which does the same here.
+#
 # Know what moves along by itself
 # -------------------------------
 #
 # .. covers:: S1.2 S1.6
 #
-# Where are the model's :term:`parameters <parameter>` now? And the :term:`gradient` of
-# each parameter ``p``, which ``backward`` put into ``p.grad``?
-#
-# Some layers also own :term:`buffers <buffer>`, tensors that the :term:`optimizer` does
-# not change. An example is ``BatchNorm1d``, for :term:`batch normalisation`: it brings
-# the numbers between two layers to a common scale, and remembers the mean of what it
-# has seen.
+# We moved the model, but never its parameters or gradients. Where are they? Some layers
+# also own :term:`buffers <buffer>`, tensors that the optimizer does not change. For
+# example, ``BatchNorm1d`` keeps the mean of the numbers that it has seen.
 
 for name, p in model.named_parameters():
-    print(f"{name:<13} {p.device}, its gradient {p.grad.device}")
+    print(f"{name} {p.device}, its gradient {p.grad.device}")
 
 layer = nn.BatchNorm1d(10).to(device)
 print("the buffer running_mean:", layer.running_mean.device)
 
 # %%
 # **One call of** ``to`` **moves all parameters and buffers. Losses and gradients are
-# computed where these are, and stay there.** A tensor in a plain attribute, such as
-# ``self.mask = torch.ones(10)``, does not move along: :ref:`lesson 7 <made-in-forward>`.
+# computed where these are, and stay there.**
 #
-# The optimizer owns tensors, too: Adam keeps averages of earlier gradients, where the
-# parameters were in its first step. They do not follow if you move the model later.
-# **So first**
+# And the optimizer? Ours, ``SGD``, remembers nothing. Many scripts use ``Adam``, and from
+# here on we do as well. It keeps averages of each number's earlier gradients, and adapts
+# the length of its steps to them. The averages are where the parameters were in the first
+# step, and they don't follow if you move the model later. **So first**
 # ``model.to(device)``, **then the optimizer,** as `PyTorch's own page
 # <https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.cuda>`__
 # asks.
@@ -224,127 +270,72 @@ print("the buffer running_mean:", layer.running_mean.device)
 #    fails. Some optimizers, such as ``Adagrad``, make their state at once, and with them
 #    a late ``to`` always fails.
 #
-# Follow one step, call by call
-# -----------------------------
-#
-# .. covers:: S4.4
-#
-# .. drawing:: training_step.svg
-#
-#    The five calls of a training step, and where each of them computes.
-#
-# We take one step slowly with a new model. We watch the loss, and one number: entry 9 of
-# the last layer's bias, which is added to the score of class 9. **Call 1, the forward
-# pass,** computes the scores, and remembers how. **Call 2** computes the loss:
-
-torch.manual_seed(0)
-model = Classifier(784, 32, 10).to(device)
-optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
-inputs, targets = X_train[:100].to(device), y_train[:100].to(device)
-
-outputs = model(inputs)  # call 1
-loss = loss_fn(outputs, targets)  # call 2
-bias = model.out.bias
-print(images.class_names[9], f"has bias {bias[9].item():.4f}, loss {loss.item():.4f}")
-
-# %%
-# Why is there a **call 3,** ``zero_grad``? We leave it out, and make two
-# :term:`backward passes <backward pass>` with the same batch:
-
-loss.backward()
-print(f"one backward pass:   {bias.grad[9].item():.4f}")
-loss_fn(model(inputs), targets).backward()
-print(f"two backward passes: {bias.grad[9].item():.4f}")
-
-optimizer.zero_grad()  # call 3
-print("after zero_grad:    ", bias.grad)
-
-# %%
-# Twice the gradient, apart from rounding: ``backward`` adds to what is there, and you get
-# no message. ``zero_grad`` drops it. It leaves ``None``, which `saves memory
-# <https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html>`__.
-# Some scripts say ``model.zero_grad()``, which does the same here.
-#
-# **Call 4, the backward pass,** computes the gradient of this batch alone. It is
-# positive: the loss grows with the bias. Which way will **call 5, the optimizer's step,**
-# move the bias, and the loss?
-
-loss_fn(model(inputs), targets).backward()  # calls 1, 2 and 4
-print(f"gradient {bias.grad[9].item():.4f}")
-optimizer.step()  # call 5
-print(f"bias {bias[9].item():.4f}, loss {loss_fn(model(inputs), targets).item():.4f}")
-
-# %%
-# The bias moved against its gradient, by 0.003, the :term:`learning rate`: Adam divides
-# by the size of the gradients that it has seen, so in its first step only the sign
-# counts. All other parameters moved, too, and the loss is smaller. **No call names a
-# device. Four of them compute where their tensors are;** ``zero_grad`` **only drops old
-# gradients.**
+#    Something else does not move: in a model that you write as a class, a tensor that is
+#    neither a parameter nor a buffer. :ref:`Lesson 7 <made-in-forward>` has an example.
 #
 # Shuffle, and let a loader make the batches
 # ------------------------------------------
 #
 # .. covers:: S4.3
 #
-# Our loop lacks three things. First, it never shuffles. A :term:`data loader` does:
+# So far the batches are the same in every epoch. A :term:`data loader` can shuffle:
 # ``TensorDataset`` puts inputs and targets together, row by row, and ``DataLoader`` cuts
-# batches from them, with ``shuffle=True`` in a new order in each epoch. They are CPU
-# tensors, so they still move inside the loop. That is why the data may be larger than the
-# GPU's memory: only the model, what it computes, and one batch have to fit.
+# batches from them, with ``shuffle=True`` in a new order in each epoch.
+
+train_set, test_set = TensorDataset(X_train, y_train), TensorDataset(X_test, y_test)
+train_batches = DataLoader(train_set, batch_size=100, shuffle=True)
+test_batches = DataLoader(test_set, batch_size=100)
+
+inputs, targets = next(iter(train_batches))  # only the first batch
+print(len(train_batches), "batches, the first is", tuple(inputs.shape), inputs.device)
+
+# %%
+# The batches are on the CPU, so they still move inside the loop. That is why the data may
+# be larger than the GPU's memory: only the model, what it computes, and one batch have to
+# fit.
+#
+# Does shuffling matter? Pictures often come sorted by class. Let's sort ours, and train
+# twice: in this order, and shuffled. The folded cell has the loop that you know, as a
+# function:
+
+# fold: The loop as a function: train(model, batches, loss_fn, epochs)
 
 
-def train(data, shuffle=True, outputs=10, loss_fn=loss_fn, epochs=3):
-    torch.manual_seed(0)
-    model = Classifier(784, 32, outputs).to(device)
+def train(model, batches, loss_fn, epochs):
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
-    model.train()
     for _ in range(epochs):
-        for inputs, targets in DataLoader(data, batch_size=100, shuffle=shuffle):
+        for inputs, targets in batches:
             inputs, targets = inputs.to(device), targets.to(device)
-            loss = loss_fn(model(inputs), targets)
+            outputs = model(inputs)
+            loss = loss_fn(outputs, targets)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    return model
-
-
-def predict(model, X):
-    model.eval()
-    with torch.no_grad():
-        return model(X.to(device)).cpu()
 
 
 # %%
-# Pictures often come sorted by class. We sort ours, and train twice: in this order, and
-# shuffled again in each epoch, so that each epoch has other batches. How many of the 500
-# test pictures get the right name, and which classes does the model predict at all?
+# How many of the 500 test pictures get the right name? And which classes does the model
+# predict at all? ``unique`` lists each once.
 
 order = y_train.argsort()
 by_class = TensorDataset(X_train[order], y_train[order])
 for shuffle in (False, True):
-    model = train(by_class, shuffle)
-    answers = predict(model, X_test).argmax(dim=1)
+    torch.manual_seed(0)
+    model = make_model().to(device)
+    batches = DataLoader(by_class, batch_size=100, shuffle=shuffle)
+    train(model, batches, loss_fn, epochs=3)
+    answers = model(X_test.to(device)).argmax(dim=1).cpu()
     right = (answers == y_test).sum().item()
     print(f"shuffle {shuffle}: {right} right, answers {answers.unique().tolist()}")
 
 # %%
 # Without shuffling, a batch holds one or two classes. It changes the model towards these,
-# and undoes what earlier batches taught. It never predicts most of the classes. **Shuffle
-# the training data in each epoch.** Here are eight answers of the second model, the
-# wrong ones with a question mark:
-
-# fold: Draw eight answers
-first = answers[:8].tolist()
-pairs = zip(first, y_test[:8].tolist(), strict=True)
-marks = [f"{images.class_names[a]}{'' if a == b else '?'}" for a, b in pairs]
-draw(X_test[:8], marks)
-
-# %%
-# 2,000 pictures are few, and :doc:`/lessons/05_fashion_mnist` has more. If all pictures
-# fit into the GPU's memory, move them once, and cut the batches there. Then no step
-# copies any. :doc:`/lessons/09_feeding_the_gpu` measures what you gain. The folded cell
-# does it, and prints how much memory our pictures and one batch take there, with four
-# bytes for each pixel:
+# and undoes what earlier batches taught. It never predicts most of the classes.
+# **Shuffle the training data in each epoch.**
+#
+# If all pictures fit into the GPU's memory, you can also move them once, and cut the
+# batches there, as lesson 9 does. The folded cell prints how much memory they take, with
+# four bytes for each pixel:
 
 # fold: Going further: cut a batch from pictures that are on the device
 X_gpu = X_train.to(device)  # once, before the loop
@@ -357,27 +348,31 @@ print("this batch was made on", batch.device)
 # Evaluate on held-out data, in evaluation mode
 # ---------------------------------------------
 #
-# The second thing is the test. A model can learn its training pictures by heart, and do
-# worse on others (:term:`overfitting`). So test it on :term:`held-out data`. The folded
-# cell trains a model on only a hundred pictures, for a hundred epochs, and prints how
-# many of these it gets right, and how many of the test:
+# .. covers:: S4.2
+#
+# A model can learn its training pictures by heart, and do worse on others
+# (:term:`overfitting`). So test it on :term:`held-out data`. The folded cell trains on
+# only a hundred pictures, for a hundred epochs, and tests on these and on others:
 
 # fold: Going further: watch a model overfit a hundred pictures
-few = train(TensorDataset(X_train[:100], y_train[:100]), epochs=100)
+few = TensorDataset(X_train[:100], y_train[:100])
+torch.manual_seed(0)
+model = make_model().to(device)
+train(model, DataLoader(few, batch_size=100), loss_fn, epochs=100)
 for name, X, y in (
     ("seen", X_train[:100], y_train[:100]),
     ("not seen", X_test, y_test),
 ):
-    right = (predict(few, X).argmax(dim=1) == y).sum().item()
+    right = (model(X.to(device)).argmax(dim=1).cpu() == y).sum().item()
     print(f"{len(y)} pictures that it has {name}: {right / len(y):.1%} right")
 
 # %%
-# The third thing is the mode. Some layers work differently in training. A
-# :term:`dropout` layer sets random values to zero, so that the model does not rely on a
-# few:
+# Some layers work differently in training. A :term:`dropout` layer sets random
+# values to zero, so that the model does not rely on a few. What does it do in a test?
 
 dropout = nn.Dropout(0.5)  # drops each value with probability 0.5
-ones = torch.ones(8, device=device)
+ones = torch.ones(8)
+torch.manual_seed(0)
 print("training mode:  ", dropout(ones).tolist())
 dropout.eval()
 print("evaluation mode:", dropout(ones).tolist())
@@ -402,46 +397,116 @@ print("evaluation mode:", dropout(ones).tolist())
 #
 #    - It tells layers such as dropout to behave as after the training.
 #
-#      Yes. Dropout then lets everything through, and batch normalisation uses the
+#      Yes. Dropout then lets everything through, and ``BatchNorm1d`` uses the
 #      averages that it has kept.
 #
-# Count right answers, and divide once
-# ------------------------------------
-#
-# The :term:`accuracy` is the share of right answers. Many scripts compute it for each
-# batch, and then take the mean. Here are ten answers in two batches, eight of them right:
+# For the :term:`accuracy`, **count the right answers of all test batches, and divide
+# once, at the end.** The mean of the batches' accuracies is wrong if the last batch is
+# shorter. The folded cell shows it with ten answers, eight of them right:
 
+# fold: Going further: take the mean of two batches
 right = torch.tensor([1.0, 1, 1, 1, 1, 1, 1, 1, 0, 0])
 first, second = right.split(8)  # eight answers, and two
 print("mean of the batches:", (first.mean().item() + second.mean().item()) / 2)
 print("right / answers:    ", right.sum().item() / len(right))
 
 # %%
-# In the mean, the short batch counts as much as the other. **Count the right answers, and
-# divide once, at the end.**
-#
-# Predict a number instead of a class
-# -----------------------------------
-#
-# .. covers:: S4.2
-#
-# Can a network learn how bright a picture is, the mean of its pixels? Three things
-# differ: the targets, one output instead of ten, and the loss, ``MSELoss``, the mean of
-# the squared differences.
+# Some models predict a number instead of a class, such as how bright a picture is. Then
+# the targets, the outputs and the loss are different, but the loop stays. The folded
+# cell prints the brightness of six test pictures, and what a model predicts:
+
+# fold: Going further: predict a number instead of a class
 
 
 def brightness(X):
-    return X.mean(dim=1, keepdim=True)  # [N, 1], the shape of the outputs
+    return X.mean(dim=1, keepdim=True)  # the mean of the pixels: [N, 1], as the outputs
 
 
-data = TensorDataset(X_train, brightness(X_train))
-model = train(data, outputs=1, loss_fn=nn.MSELoss())
-for name, y in (("true:   ", brightness(X_test)), ("learned:", predict(model, X_test))):
+bright = DataLoader(TensorDataset(X_train, brightness(X_train)), 100, shuffle=True)
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 1)).to(device)
+train(model, bright, nn.MSELoss(), epochs=3)  # the mean of the squared differences
+learned = model(X_test.to(device)).detach().cpu()
+for name, y in (("true:   ", brightness(X_test)), ("learned:", learned)):
     print(name, [f"{x:.2f}" for x in y[:6].flatten().tolist()])
 
 # %%
-# The learned numbers are close. **Another task changes targets, outputs and loss, but not
-# the loop:** ``train`` is the function from above.
+# Take one loop with you, and time it
+# -----------------------------------
+#
+# Here is all of it in one loop. Nothing in it is new. Before you read it: where would you
+# put ``train()`` and ``eval()``?
+
+
+def train_and_test(device):
+    model = make_model().to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
+    for epoch in range(3):
+        model.train()
+        for inputs, targets in train_batches:
+            inputs, targets = inputs.to(device), targets.to(device)
+            outputs = model(inputs)
+            loss = loss_fn(outputs, targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+        model.eval()
+        right = 0
+        with torch.no_grad():
+            for inputs, targets in test_batches:
+                inputs, targets = inputs.to(device), targets.to(device)
+                right += (model(inputs).argmax(dim=1) == targets).sum().item()
+        print(f"epoch {epoch + 1}: {right / len(test_set):.1%} right")
+
+
+# %%
+# Each epoch trains and then tests, so each sets both modes. For your own task, change
+# ``make_model`` and the two loaders.
+#
+# How long does it take? The practice GPU can't say, so we stop it. Then
+# ``choose_device()`` returns your GPU, or the CPU if you have none. The first run on a
+# device also loads what it needs, so look at the second. Will a GPU be faster?
+
+import time
+
+from gpulesson.device import choose_device, device_name
+
+practice.stop()
+devices = [torch.device("cpu")]
+if choose_device() not in devices:
+    devices.append(choose_device())
+
+for device in devices:
+    for run in ("first", "second"):
+        torch.manual_seed(2)
+        start = time.perf_counter()  # seconds on a clock
+        train_and_test(device)
+        seconds = time.perf_counter() - start
+        print(f"{run} run on {device_name(device)}: {seconds:.2f} seconds")
+
+# %%
+# If you have a GPU, don't be surprised if it took about as long as the CPU, or longer. If
+# you have none, you haven't missed much here. **Why was it not faster?**
+#
+# - *The model is small.* Python has to launch each operation on the GPU, and this takes
+#   longer than its few calculations.
+# - *Each step copies a batch to the GPU.* The CPU needs no such copy.
+# - *The loader works on the CPU,* whatever the device. It collects each batch picture by
+#   picture. The folded cell times it alone:
+
+# fold: Time the loader without any training
+start = time.perf_counter()
+for _ in range(3):
+    for _ in train_batches:
+        pass
+print(f"three epochs of the loader: {time.perf_counter() - start:.2f} seconds")
+
+# %%
+# No GPU makes that part shorter. **A GPU pays off when each operation holds a lot of
+# work,** as in larger models and batches. :doc:`/lessons/08_was_it_faster`
+# measures from which size on, and :doc:`/lessons/09_feeding_the_gpu` makes the loader
+# faster.
 #
 # Exercise
 # --------
@@ -481,10 +546,10 @@ for name, y in (("true:   ", brightness(X_test)), ("learned:", predict(model, X_
 #    - Forward pass, loss, ``backward`` and ``step`` compute where their tensors are. A
 #      step goes against the gradients. Without ``zero_grad``, they add up.
 #    - Shuffle in each epoch, call ``train()`` and ``eval()``, and on held-out data count
-#      the right answers and divide once.
+#      the right answers and divide once. A small model is no faster on a GPU.
 #
 # You have made the changes by hand. For a script of your own, :doc:`/port` proposes
 # them, each with its reason.
 #
-# **Next:** :doc:`/lessons/05_fashion_mnist` trains on many more of these pictures, and
-# looks at the mistakes.
+# **Next:** :doc:`/lessons/05_fashion_mnist` trains on more of these pictures, and looks
+# at the mistakes.

@@ -212,17 +212,20 @@ def test_lesson_4_shows_what_its_text_says(site):
     assert len(on_cpu) == 3 and [float(loss) for loss in on_cpu] == pytest.approx(
         [float(loss) for loss in on_gpu], abs=2e-3
     )
-    numbers = r"^Ankle boot has bias (\S+), loss (\S+)$.*^gradient (\S+)\nbias (\S+), loss (\S+)$"
-    found = re.search(numbers, said, re.M | re.S)
-    bias, loss, gradient, moved, after = map(float, found.groups())
-    assert gradient > 0 and moved == pytest.approx(bias - 0.003, abs=2e-4) and after < loss
-    once, twice = (float(found) for found in re.findall(r"^\w+ backward pass(?:es)?: +(\S+)$", said, re.M))
-    assert once == gradient and twice == pytest.approx(2 * once, abs=2e-4)
+    numbers = r"^Ankle boot: bias (\S+), loss (\S+)\ngradient (\S+)\nbias (\S+)\nloss (\S+)$"
+    bias, loss, gradient, moved, after = map(float, re.search(numbers, said, re.M).groups())
+    assert gradient > 0 and moved == pytest.approx(bias - 0.1 * gradient, abs=1.1e-4) and after < loss
+    once, twice = (float(found) for found in re.findall(r"^gradient after .*: (\S+)$", said, re.M))
+    assert once > 0 and twice == pytest.approx(2 * once, abs=2e-4)
     runs = re.findall(r"^shuffle (\w+): (\d+) right, answers \[(.+)\]$", said, re.M)
     (_, few, missing), (_, many, every) = runs
     assert int(few) < int(many) > 300 and len(missing.split(",")) < len(every.split(",")) == 10
     seen, unseen = (float(share) for share in re.findall(r"has (?:not )?seen: (\S+)% right$", said, re.M))
     assert seen > 95 > unseen + 10
+    epochs = [float(share) for share in re.findall(r"^epoch \d: (\S+)% right$", said, re.M)]
+    devices = re.findall(r"^(?:first|second) run on (.+): \d+\.\d\d seconds$", said, re.M)
+    assert len(epochs) == 3 * len(devices) and min(epochs) > 60 and epochs[:3] == epochs[3:6]
+    assert devices[0] == devices[1] and len(devices) == 2 * len(set(devices)) <= 4
     true, learned = (
         [float(number) for number in re.findall(r"[\d.]+", row)]
         for row in re.findall(r"^(?:true|learned): +\[(.+)\]$", said, re.M)
