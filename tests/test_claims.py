@@ -87,3 +87,10 @@ def test_what_a_page_says_of_pytorch_holds(page, words, program, monkeypatch):
     text = re.sub(r"\s+(?:# +)?", " ", (ROOT / page).read_text(encoding="utf-8"))
     assert words in text, f"{page} no longer says this: change or remove the program beside it"
     program(monkeypatch)
+
+
+def test_the_workflow_on_the_page_uses_the_actions_of_our_own():
+    own = (ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8")
+    newest = dict(re.findall(r"uses: (\S+)@\w+ # v(\d+)", own))
+    shown = re.findall(r"uses: (\S+)@v(\d+)", (ROOT / "docs/testing.rst").read_text(encoding="utf-8"))
+    assert shown and all(newest[action] == version for action, version in shown)
