@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.distributed.run import config_from_args, parse_args
 
+import gpulesson
 from gpulesson_tools.planning.memory.caching import CachingAllocator
 
 ROOT = Path(__file__).parents[1]
@@ -26,6 +27,21 @@ def inference_tensors(monkeypatch):
     with pytest.raises(RuntimeError, match="Inplace update to inference tensor"):
         made.add_(1)
     (made.clone().add_(1) * weight).sum().backward()
+
+
+def copies_and_single_indices(monkeypatch):
+    with gpulesson.practice_gpu(force=True) as gpu:
+        on_gpu, on_cpu = torch.zeros(2, 3, device="cuda"), torch.ones(2, 3)
+        single, several = torch.tensor(1, device="cuda"), torch.tensor([1], device="cuda")
+        gpu.clear_events()
+        on_gpu.copy_(on_cpu)
+        on_gpu[0:2] = on_cpu
+        assert on_cpu[single].tolist() == [1, 1, 1]
+        assert sum(event.waits for event in gpu.events) == 3
+        with pytest.raises(RuntimeError, match="indices should be either on cpu"):
+            on_cpu[several]
+        with pytest.raises(RuntimeError, match="found at least two devices"):
+            on_gpu[several] = on_cpu[:1]
 
 
 def compile_modes(monkeypatch):
@@ -74,6 +90,8 @@ def order_of_unscaling(monkeypatch):
 
 CLAIMS = [
     ("docs/glossary.rst", "neither kept for a backward pass nor changed in place, unless", inference_tensors),
+    ("docs/errors.rst", "A single index without dimensions", copies_and_single_indices),
+    ("docs/errors.rst", "Copies are an exception", copies_and_single_indices),
     ("examples/12_speed_ladder.py", '``mode="max-autotune"`` it does so, too', compile_modes),
     ("examples/12_speed_ladder.py", "Convolutions `use TF32 unless you switch it off", tf32),
     ("docs/cluster.rst", "gives each process of several a single CPU thread", threads_of_torchrun),
@@ -82,7 +100,9 @@ CLAIMS = [
 ]
 
 
-@pytest.mark.parametrize(("page", "words", "program"), CLAIMS, ids=[each[2].__name__ for each in CLAIMS])
+@pytest.mark.parametrize(
+    ("page", "words", "program"), CLAIMS, ids=lambda each: getattr(each, "__name__", None)
+)
 def test_what_a_page_says_of_pytorch_holds(page, words, program, monkeypatch):
     text = re.sub(r"\s+(?:# +)?", " ", (ROOT / page).read_text(encoding="utf-8"))
     assert words in text, f"{page} no longer says this: change or remove the program beside it"
