@@ -395,7 +395,8 @@ with attempt():
 # %%
 # No. ``nn.Linear`` looks at the last dimension only, and that is 28. It took the images
 # for 64·1·28 = 1792 rows of 28 numbers. **In a product of two matrices the two inner
-# numbers must be equal**: in ``(1792x28 and 784x10)`` they are 28 and 784.
+# numbers must be equal**: in ``(1792x28 and 784x10)`` they are 28 and 784. (``addmm:``
+# before it is the operation; some versions of PyTorch leave that out.)
 # ``flatten(start_dim=1)`` keeps the first dimension, the 64 images, and makes one row of
 # 784 numbers of each.
 #

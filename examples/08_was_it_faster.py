@@ -118,7 +118,9 @@ print(f"                slowest {max(late):.2f} ms")
 #
 # The later steps differ, too. Other programs can make a step much slower, and nothing can
 # make it much faster. A few slow steps pull a mean up, and hardly move the median. **Warm
-# up, then report the median, and beside it how far the runs are apart.**
+# up, then report the median, and beside it how far the runs are apart.** The median is
+# what you will wait for. Lessons 1 and 11 ask what a machine *can* do, and for that the
+# quickest run counts, as other programs only make a run slower.
 #
 # .. question:: One call takes 9 ms, the next five about 1 ms. What do you report?
 #
@@ -222,6 +224,10 @@ print(measure(step, device=device))
 #           mark.record()
 #       torch.cuda.synchronize()  # the only wait
 #       times = [a.elapsed_time(b) for a, b in pairwise(marks)]  # milliseconds
+#
+#    PyTorch has a stopwatch, too. `torch.utils.benchmark.Timer
+#    <https://docs.pytorch.org/docs/stable/benchmark_utils.html>`__ warms up, waits for
+#    the GPU, and computes on one thread unless you say otherwise.
 #
 # See which lines wait for the GPU
 # --------------------------------

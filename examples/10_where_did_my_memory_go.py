@@ -420,7 +420,8 @@ optimizer.zero_grad()
 #            torch.cuda.memory._dump_snapshot("snapshot.pickle")
 #            record(enabled=None)  # stop
 #
-# A staircase from step to step is something that is kept.
+# A staircase from step to step is something that is kept. If the counts are enough, print
+# them all: ``print(torch.cuda.memory_summary())``.
 #
 # Give memory back, and see what does not help
 # --------------------------------------------
@@ -448,10 +449,11 @@ show("after empty_cache:")
 # %%
 # ``del`` lowers what is allocated, and the :term:`caching allocator` keeps the memory
 # for PyTorch's next tensor. ``empty_cache`` gives it back to the GPU, for other
-# programs. **It makes no more room for PyTorch** (`its documentation
-# <https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html>`__),
-# which could have used that memory again, and does the same by itself before it reports
-# *out of memory*.
+# programs. **PyTorch itself seldom gains from it** (`its documentation
+# <https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html>`__):
+# it could have used that memory again, and does the same by itself before it reports *out
+# of memory*. Only where free memory is :ref:`scattered <fragmented>` can it help to call
+# it early.
 #
 # And ``del`` removes a *name*. Here only the first row of a large tensor is kept. What
 # does it cost?

@@ -269,6 +269,11 @@ print(f"{len(operators)} operators; {busy:.0%} of the step's time is inside them
 #
 # .. fold:: Going further: look at a timeline in a viewer
 #
+#    In a long run, give ``profile`` a ``schedule``, and call ``step()`` on it after each
+#    step of yours: then it records a few steps now and then (`its page
+#    <https://docs.pytorch.org/docs/stable/profiler.html>`__). With ``with_stack=True`` it
+#    also notes your lines, and with ``record_shapes=True`` the :term:`shapes <shape>`.
+#
 #    The profiler writes Chrome's trace format, which `Perfetto
 #    <https://ui.perfetto.dev>`__ opens in any browser. The file stays on your computer.
 #
@@ -362,9 +367,11 @@ print(f"mean loss of {steps} steps: {before:.6f} before, {after:.6f} now")
 
 # %%
 # The loop now waits for nothing, and computes what it computed before. Is it faster, too?
-# On a CPU no: there is no queue to wait for, and a read is one short call. On a GPU it
-# saves what the queue would have hidden, and :doc:`lesson 12 </lessons/12_speed_ladder>`
-# measures it. **Count the waits, even on a machine where they cost nothing.**
+# On a CPU no: there is no queue to wait for, and a read is one short call. On a GPU,
+# handing over and computing can now overlap. That saves at most the shorter of the two,
+# and our steps compute only for a moment: in the recorded run of :doc:`lesson 12
+# </lessons/12_speed_ladder>` it is no faster than chance. **Count the waits, then measure
+# what they cost.**
 #
 # .. instructor-note::
 #
@@ -513,7 +520,9 @@ plt.show()
 #   model or better hardware help.
 #
 # The step can take longer than all three: hardly an operator reaches the rates of the
-# large product and of the plain copy, and on a CPU the three add up.
+# large product and of the plain copy, and on a CPU the three add up. It can also come out
+# a little below its limit, as in a line of the recorded run: each number is measured
+# separately, and the launches with another network.
 #
 # .. question:: Launches 0.4 ms, bandwidth 0.1 ms, arithmetic 0.02 ms: what helps?
 #

@@ -338,8 +338,8 @@ print(f"largest difference of a weight: {(weights[0] - weights[1]).abs().max():.
 # %%
 # That is rounding. **One step for each group, from sums divided by all its rows: that
 # is the large batch, with a fourth of the activations.** A scheduler that must know its
-# steps has ``math.ceil(len(loader) / group)`` in an epoch. (If you use a
-# ``GradScaler``, call ``unscale_`` before the division.)
+# steps has ``math.ceil(len(loader) / group)`` in an epoch. (If you clip with
+# a ``GradScaler``, call ``unscale_`` before it.)
 #
 # .. question:: You add up mean losses of four full batches, and divide by nothing. Then?
 #
@@ -666,7 +666,10 @@ for name, (kind, run) in ways.items():
     print(f"{name:<12} {mib:6.0f} MiB {(perf_counter() - start) / 20:.4f} s a step")
 
 # %%
-# In the recorded run offloading is by far the slowest. As written here it copies to
+# In the recorded run recomputing takes more time than its extra arithmetic explains: the
+# count is of products alone, and the rest of a block is computed twice as well.
+#
+# Offloading is by far the slowest. As written here it copies to
 # :term:`pageable memory`, and Python waits for each copy.
 # ``save_on_cpu(pin_memory=True)`` copies to :term:`pinned memory` (:doc:`lesson 9
 # </lessons/09_feeding_the_gpu>`).

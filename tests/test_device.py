@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpulesson import _hardware
+from gpulesson import _hardware, _report
 from gpulesson.device import (
     DeviceError,
     choose_device,
@@ -25,6 +25,7 @@ from gpulesson.device import (
 )
 
 META = torch.device("meta")  # a second device that every machine has: tensors without values
+OLD_TORCH = '    pip install "torch<2.15" torchvision --index-url https://download.pytorch.org/whl/cu126'
 
 
 @pytest.fixture
@@ -301,7 +302,17 @@ class TestReport:
         assert report.devices[0].has_kernels is False
         assert "compute capability 6.1, has NO kernels in this torch" in " ".join(str(report).split())
         assert "no code for NVIDIA GeForce GTX 1080 Ti" in report.advice
-        assert report.advice.endswith("--index-url https://download.pytorch.org/whl/cu126")
+        assert "torch 2.15 and newer have no build for so old a GPU" in report.advice
+        assert report.advice.endswith(OLD_TORCH)
+
+    @pytest.mark.skipif(not hasattr(torch.cuda, "PYTORCH_RELEASES_CODE_CC"), reason="an older torch")
+    def test_the_gpus_of_each_build_are_those_that_torch_names(self):
+        first = {
+            cuda: divmod(min(by_machine["x86_64"]), 10)
+            for cuda, by_machine in torch.cuda.PYTORCH_RELEASES_CODE_CC.items()
+        }
+        assert first.pop("12.6", _report.OLDEST) == _report.OLDEST
+        assert set(first.values()) == {_report.TURING}
 
     def test_a_new_gpu_without_kernels_in_this_torch(self, pretend, monkeypatch):
         pretend(1, capability=(12, 0), archs=("sm_80", "sm_90"))
@@ -324,7 +335,7 @@ class TestReport:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         advice = device_report().advice
         assert "too old for CUDA 13.0" in advice and "https://www.nvidia.com/drivers" in advice
-        assert advice.endswith("/whl/cu126")
+        assert advice.endswith(OLD_TORCH)
 
     def test_no_gpu_at_all(self, pretend, monkeypatch):
         monkeypatch.setenv("PATH", "")

@@ -65,7 +65,8 @@ def explain(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         following = behind.astext() if isinstance(behind, nodes.Text) else ""
         if following[:1].strip():
             mark = following.split(maxsplit=1)[0]
-            behind.parent.replace(behind, nodes.Text(following.removeprefix(mark)))
+            parent = link.parent  # by position: an equal text may stand further up
+            parent[parent.index(link) + 1] = nodes.Text(following.removeprefix(mark))
             button = nodes.inline("", "", button, nodes.Text(mark), classes=["joined"])
         link.replace_self(button)
     for anchor, uri in used.items():

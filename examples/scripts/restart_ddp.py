@@ -28,7 +28,7 @@ def save(epochs, model, optimizer):
     state = {"epochs": epochs, "model": model.state_dict()}
     state["optimizer"] = optimizer.state_dict()  # and the scheduler's, if you have one
     torch.save(state, "checkpoint.part")
-    Path("checkpoint.part").replace("checkpoint.pt")  # never half a file
+    Path("checkpoint.part").replace("checkpoint.pt")  # a kill leaves the old one
 
 
 def load(model, optimizer):

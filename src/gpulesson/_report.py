@@ -16,9 +16,11 @@ from gpulesson._hardware import DeviceInfo, accelerators, cpu_memory, device_nam
 # The CUDA wheels of https://pytorch.org/get-started/locally/; torch.cuda.PYTORCH_RELEASES_CODE_CC says which
 # GPUs each supports.
 WHEELS = "https://download.pytorch.org/whl"
-CUDA_WHEEL = "cu130"  # GPUs of compute capability 7.5 (Turing, 2018) and newer
-OLD_GPU_WHEEL = "cu126"  # also 5.0 to 7.0 (Maxwell, Pascal, Volta), and older drivers
-OLDEST = (5, 0)
+CUDA_WHEEL = "cu130"  # GPUs of compute capability 7.5 (Turing, 2018) and newer, drivers from 580 on
+# CUDA 12 also has 5.0 to 7.0 (Maxwell, Pascal, Volta), and runs with older drivers. From torch 2.15 on there
+# are no such wheels: https://dev-discuss.pytorch.org/t/3432, https://github.com/pytorch/pytorch/issues/190385
+OLD_WHEEL, WITHOUT_OLD_WHEEL = "cu126", "2.15"
+OLDEST, TURING = (5, 0), (7, 5)
 
 
 @dataclass(frozen=True)
@@ -141,9 +143,12 @@ def _wrapped(text: str) -> str:
 def _advice(devices: tuple[DeviceInfo, ...], driver_gpus: tuple[str, ...]) -> str:
     foreign = next((info for info in devices if info.has_kernels is False), None)
     if foreign is not None:
+        another = "another build"
+        if foreign.capability and foreign.capability < TURING:
+            another = f"an older one, as torch {WITHOUT_OLD_WHEEL} and newer have no build for so old a GPU"
         return (
             f"This torch holds no code for {foreign.name}: work on it fails with 'no kernel image is "
-            f"available'. Replace it by another build:\n{_install(foreign.capability)}"
+            f"available'. Replace it by {another}:\n{_install(foreign.capability)}"
         )
     if len(devices) > 1:
         return "Nothing to install: torch can use the accelerator."
@@ -157,7 +162,8 @@ def _advice(devices: tuple[DeviceInfo, ...], driver_gpus: tuple[str, ...]) -> st
         return f"{seen} CUDA_VISIBLE_DEVICES={visible!r} hides it from torch: unset that variable."
     return (
         f"{seen} torch cannot use it: the driver is too old for CUDA {torch.version.cuda}, or damaged. "
-        f"Update it (https://www.nvidia.com/drivers), or take a torch for an older CUDA:\n{_install(OLDEST)}"
+        "Update it (https://www.nvidia.com/drivers), or take an older torch, for CUDA 12 (torch "
+        f"{WITHOUT_OLD_WHEEL} and newer have no such build):\n{_install(OLDEST)}"
     )
 
 
@@ -193,9 +199,10 @@ def _without_gpu() -> str:
 
 def _install(capability: tuple[int, int] | None = None) -> str:
     """Return the commands that install a build of torch for such a GPU on this system."""
-    wheel = OLD_GPU_WHEEL if capability and capability < (7, 5) else CUDA_WHEEL
+    old = capability is not None and capability < TURING
+    wheel, name = (OLD_WHEEL, f'"torch<{WITHOUT_OLD_WHEEL}"') if old else (CUDA_WHEEL, "torch")
     index = f" --index-url {WHEELS}/{wheel}"
     plain_linux = platform.system() == "Linux" and platform.machine() == "x86_64" and wheel == CUDA_WHEEL
     if plain_linux or platform.system() == "Darwin":
         index = ""  # the wheel on PyPI uses the GPU there
-    return f"    pip uninstall -y torch torchvision\n    pip install torch torchvision{index}"
+    return f"    pip uninstall -y torch torchvision\n    pip install {name} torchvision{index}"

@@ -52,7 +52,7 @@ print("more")
 print("still more")
 
 # %%
-# Warnings name files.
+# Warnings name files. It is ``a``. ``b`` is a :term:`tensor`. ``c`` is one, too.
 
 import warnings
 from pathlib import Path
@@ -152,9 +152,11 @@ def test_a_question_is_a_cell_of_the_notebook(site):
 def test_a_term_opens_its_definition(site):
     page = site.page("lessons/01_first")
     buttons = page.select("button.term")
-    assert [button.get_text() for button in buttons] == ["tensor", "tensors"]
+    assert [button.get_text() for button in buttons] == ["tensor", "tensors", "tensor"]
     assert str(buttons[0].next_sibling) == " stays. So do "
     assert buttons[1].parent["class"] == ["joined"] and buttons[1].parent.get_text() == "tensors."
+    # the mark is taken from behind the term, not from an equal text further up
+    assert buttons[2].find_parent("p").get_text().endswith("It is a. b is a tensor. c is one, too.")
     (definition,) = page.select("[popover]")
     assert {button["popovertarget"] for button in buttons} == {definition["id"]}
     assert definition.p.get_text() == "tensor: An array & more."

@@ -319,7 +319,8 @@ def _reads(seen: Evidence) -> Iterator[Finding]:
         if kind == "waits":
             instead = "total += loss.detach() for a sum, and read it at the end; print or log every 100 steps"
             text = (
-                f"Python waits for the GPU here ({names}), {often}. Meanwhile it gives the GPU no new work."
+                f"Python waits for the GPU here ({names}), {often}. Meanwhile it gives the GPU no new work. "
+                "That costs little where steps are small, as the GPU then waits for Python anyway."
             )
         else:
             instead = "compute with it on the GPU; or do not move it there, if only the CPU needs it"
