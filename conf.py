@@ -9,11 +9,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT / "docs"))
-from _ext.paths import fix_data_folder  # noqa: E402
-
 from gpulesson import __version__  # noqa: E402
-
-fix_data_folder()
 
 project = html_title = "gpulesson"
 author = "the gpulesson authors"

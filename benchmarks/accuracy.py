@@ -6,7 +6,7 @@ Both train the 784-128-64-10 network with Adam, learning rate 0.001, batches of 
 script is what most tutorials have: torchvision's data set with ToTensor, a shuffling DataLoader, batches
 moved in the loop. The other is `gpulesson.training.fit` on batches of tensors that live on the device. In
 each pair both start from the weights of one seed and meet the images in one order, so what differs is the
-training alone. Needs Fashion-MNIST (or an excerpt) in the folder that GPULESSON_DATA names.
+training alone. The images are the lessons', the excerpt of Fashion-MNIST.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from torch.utils.data import DataLoader
 from torchvision.datasets import FashionMNIST
 from torchvision.transforms import ToTensor
 
-from gpulesson.data import Batches, data_folder
+from gpulesson.data import Batches, excerpt_folder, load_fashion_mnist
 from gpulesson.evaluation import evaluate
 from gpulesson.training import fit
-from measuring import Result, about, fashion, interval, network, options, spread
+from measuring import Result, about, interval, network, options, spread
 from plain_loops import loss_fn, naive, naive_loader, reseed_epoch
 
 
@@ -33,7 +33,7 @@ def plain(seed: int, device: torch.device, epochs: int) -> float:
     for epoch in range(epochs):
         reseed_epoch(batches, seed, epoch)
         naive(model, batches, optimizer, device)
-    test_set = FashionMNIST(data_folder(), train=False, transform=ToTensor())
+    test_set = FashionMNIST(excerpt_folder(), train=False, transform=ToTensor())
     model.eval()
     correct = 0
     with torch.no_grad():
@@ -44,7 +44,7 @@ def plain(seed: int, device: torch.device, epochs: int) -> float:
 
 def with_fit(seed: int, device: torch.device, epochs: int) -> float:
     """Return the test accuracy (0 to 1) after `fit` on tensors that live on the device."""
-    data, model = fashion(), network(device, seed)
+    data, model = load_fashion_mnist(), network(device, seed)
     train, test = (part.to(device).float() / 255 for part in (data.train_images, data.test_images))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     targets = data.train_targets.to(device)
@@ -78,7 +78,13 @@ def main() -> None:
     result = Result(
         "accuracy",
         f"Test accuracy after {chosen.epochs} epochs, over {chosen.seeds} seeds",
-        about(device, "torchvision", data=fashion().source, seeds=chosen.seeds, epochs=chosen.epochs),
+        about(
+            device,
+            "torchvision",
+            data=load_fashion_mnist().source,
+            seeds=chosen.seeds,
+            epochs=chosen.epochs,
+        ),
         [
             ("way", "training", ""),
             *[(key, key, ".2%") for key in ("min", "median", "max", "mean")],

@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from gpulesson.data import Batches
+from gpulesson.data import Batches, load_fashion_mnist
 from gpulesson.training import fit
-from measuring import Result, about, fashion, network, options
+from measuring import Result, about, network, options
 from plain_loops import by_hand, loss_fn, naive, naive_loader
 
 FEW, MANY = 8, 12  # steps
@@ -116,7 +116,7 @@ def main() -> None:
     """Count, print, write."""
     chosen = options(__doc__, "counts")
     torch.set_num_threads(1)
-    data = fashion()
+    data = load_fashion_mnist()
     found = loops(data.train_images.float() / 255, data.train_targets)
     rows = {name: per_step(of) for name, of in found.items()}
     result = Result(

@@ -27,13 +27,13 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from gpulesson.capture import captured_step
-from gpulesson.data import Batches, Images
+from gpulesson.data import Batches, Images, load_fashion_mnist
 from gpulesson.evaluation import evaluate
 from gpulesson.step import Step
 from gpulesson.timing import measure as timed
 from gpulesson.timing import synchronize
 from gpulesson.training import fit
-from measuring import Result, about, fashion, network, options, spread
+from measuring import Result, about, network, options, spread
 from plain_loops import by_hand, loader, loss_fn, naive, naive_loader, reseed
 
 FLOP = 6 * (784 * 128 + 128 * 64 + 64 * 10) - 2 * 784 * 128  # a sample; no gradient of the images is needed
@@ -234,7 +234,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     chosen = options(__doc__, "ladder", rounds=7)
     torch.set_num_threads(1)  # steps this small gain nothing from more
-    device, data = chosen.device, fashion()
+    device, data = chosen.device, load_fashion_mnist()
     trainings = [Training(rung, data, device) for rung in RUNGS if rung.only in ("", device.type)]
     seconds, losses = epochs(trainings, chosen.rounds)
     check(trainings, losses)

@@ -1,4 +1,4 @@
-"""What the benchmarks share: the data, the machine, the tables that they print, and their JSON files."""
+"""What the benchmarks share: the machine, the tables that they print, and their JSON files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gpulesson.data import Images, load_fashion_mnist
 from gpulesson.device import choose_device, device_name
 from gpulesson.models import MLP
 
@@ -176,11 +175,6 @@ def options(doc: str | None, name: str, **numbers: int) -> argparse.Namespace:
     for key, default in numbers.items():
         parser.add_argument(f"--{key}", type=int, default=default, help=f"default: {default}")
     return parser.parse_args()
-
-
-def fashion() -> Images:
-    """Load Fashion-MNIST, or the excerpt, from the folder that GPULESSON_DATA names."""
-    return load_fashion_mnist(download=False, stand_in=False)
 
 
 def network(device: torch.device | str = "cpu", seed: int = 0) -> nn.Module:

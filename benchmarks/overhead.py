@@ -22,10 +22,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gpulesson.data import load_iris
+from gpulesson.data import load_fashion_mnist, load_iris
 from gpulesson.models import MLP
 from gpulesson.training import fit
-from measuring import SPREAD, Result, about, fashion, network, options, same_weights, spread
+from measuring import SPREAD, Result, about, network, options, same_weights, spread
 from plain_loops import by_hand, evaluated, loss_fn
 from turns import STEPS, Feed, listed, loaded, ratios, resident, steady
 
@@ -43,7 +43,7 @@ class Case:
 
 def cases(device: torch.device) -> dict[str, Case]:
     """Return the ways of feeding, by name."""
-    data, iris = fashion(), load_iris()
+    data, iris = load_fashion_mnist(), load_iris()
     images = (data.train_images.float().to(device) / 255, data.train_targets.to(device))
     order = torch.randperm(len(iris.targets), generator=torch.Generator().manual_seed(0))
     features, species = iris.features[order].to(device), iris.targets[order].to(device)
@@ -110,7 +110,7 @@ def main() -> None:
     result = Result(
         "overhead",
         "Time of a training step: `fit` against a loop written by hand",
-        about(device, data=fashion().source, pairs=chosen.pairs, steps_a_turn=STEPS),
+        about(device, data=load_fashion_mnist().source, pairs=chosen.pairs, steps_a_turn=STEPS),
         [("what", "ratio of times, fed by", ""), *SPREAD],
         rows,
         notes=["In each row both ended with the same weights, bit for bit."],

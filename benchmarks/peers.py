@@ -19,8 +19,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from gpulesson.data import load_fashion_mnist
 from gpulesson.training import fit
-from measuring import SPREAD, Result, about, fashion, network, options, same_weights, spread
+from measuring import SPREAD, Result, about, network, options, same_weights, spread
 from plain_loops import by_hand, loss_fn
 from turns import STEPS, Feed, loaded, ratios, resident, steady
 
@@ -192,7 +193,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     chosen = options(__doc__, "peers", pairs=100)
     torch.set_num_threads(1)
-    device, data = chosen.device, fashion()
+    device, data = chosen.device, load_fashion_mnist()
     images, targets = data.train_images.float() / 255, data.train_targets
     feeds = {"": resident(images.to(device), targets.to(device)), ", DataLoader": loaded(images, targets)}
     found = {

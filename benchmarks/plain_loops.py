@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, RandomSampler
 from torchvision.datasets import FashionMNIST
 from torchvision.transforms import ToTensor
 
-from gpulesson.data import data_folder
+from gpulesson.data import excerpt_folder
 
 Pairs = Iterable[tuple[Tensor, Tensor]]
 loss_fn = nn.CrossEntropyLoss()
@@ -21,7 +21,7 @@ def naive_loader(batch_size: int = 64, workers: int = 0) -> DataLoader:
 
     Shuffled like `Batches` with its own generator: give both the same seed for the same order.
     """
-    samples = FashionMNIST(data_folder(), train=True, transform=ToTensor())
+    samples = FashionMNIST(excerpt_folder(), train=True, transform=ToTensor())
     return loader(samples, batch_size, workers)
 
 

@@ -26,12 +26,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gpulesson.data import Batches
+from gpulesson.data import Batches, load_fashion_mnist
 from gpulesson.models import MLP
 from gpulesson.step import Step
 from gpulesson.timing import synchronize
 from gpulesson.training import fit
-from measuring import Result, about, fashion, interval, network, options, spread
+from measuring import Result, about, interval, network, options, spread
 from plain_loops import loss_fn, naive, naive_loader, reseed_epoch
 
 HELD_OUT = 2000  # training images for the choice of rates
@@ -217,7 +217,7 @@ def tuned(way: Way, held_out: Split, device: torch.device) -> Way:
 
 def splits() -> tuple[Split, Split]:
     """Return the training images in two parts, to tune with; and all of them with the test images."""
-    data = fashion()
+    data = load_fashion_mnist()
     order = torch.randperm(len(data.train_images), generator=torch.Generator().manual_seed(0))
     held, rest = order[:HELD_OUT], order[HELD_OUT:]
     images, targets = data.train_images, data.train_targets
@@ -257,7 +257,7 @@ def main() -> None:
     result = Result(
         "time_to_accuracy",
         "Time to the naive script's accuracy: whole runs of fixed length",
-        about(device, data=fashion().source, seeds=chosen.seeds),
+        about(device, data=load_fashion_mnist().source, seeds=chosen.seeds),
         [
             ("way", "way", ""),
             ("rate", "rate", "g"),

@@ -118,13 +118,9 @@ def benchmarks(out: Path, rehearse: bool) -> Iterator[Part]:
 
 def missing() -> Iterator[str]:
     """Say what this machine lacks, and what will fail without it."""
-    wanted = ("torchvision", "matplotlib", "sklearn", "scipy", "tqdm", "requests", "pooch", "platformdirs")
+    wanted = ("torchvision", "matplotlib", "sklearn", "scipy", "tqdm")
     if absent := [name for name in wanted if importlib.util.find_spec(name) is None]:
         yield f"not installed; without a network they can come along as wheels: {' '.join(absent)}"
-    named = os.environ.get("GPULESSON_DATA")
-    if not named or not list(Path(named).expanduser().glob("FashionMNIST/raw/*-ubyte*")):
-        needs = "ladder, overhead and time_to_accuracy need that"
-        yield f"GPULESSON_DATA names no folder that has FashionMNIST/raw: {needs}"
 
 
 def facts_of(rehearse: bool) -> dict[str, Any]:

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from _ext.paths import fix_data_folder
 from _ext.recorded.files import RecordingError, load
 from _ext.recorded.run import present_gpu, record
 
@@ -43,7 +42,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     os.environ["GPULESSON_DEVICE"] = "cuda"
-    fix_data_folder()
     try:
         scripts, run = chosen(options.lessons), present_gpu(options.rehearse)
         if (

@@ -42,12 +42,12 @@ from torch.utils.data import DataLoader, Subset
 from torchvision.datasets import FashionMNIST
 from torchvision.transforms import ToTensor
 
-from gpulesson.data import fashion_mnist_folder, load_fashion_mnist
+from gpulesson.data import excerpt_folder, load_fashion_mnist
 from gpulesson.device import choose_device
 
 torch.set_num_threads(1)  # for this page's small model; not for your script
 device = choose_device()
-folder = fashion_mnist_folder()
+folder = excerpt_folder()
 data = load_fashion_mnist(folder)
 names = data.class_names  # of the ten classes
 print("data:", data.source)

@@ -140,15 +140,6 @@ def warm():
 
 
 @pytest.fixture
-def genuine_data() -> Path:
-    """The folder with real Fashion-MNIST files."""
-    folder = os.environ.get("GPULESSON_DATA")
-    if not folder:
-        pytest.skip("needs genuine Fashion-MNIST: set GPULESSON_DATA to a folder that holds FashionMNIST/raw")
-    return Path(folder)
-
-
-@pytest.fixture
 def nothing_waits():
     """Wraps batches: between the first and the last the CPU may not wait for the GPU."""
     import torch

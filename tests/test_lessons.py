@@ -19,6 +19,7 @@ import torch
 from processes import run_script
 
 from gpulesson import practice_gpu
+from gpulesson.data import excerpt_folder
 
 ROOT = Path(__file__).parents[1]
 LESSONS = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
@@ -103,10 +104,10 @@ def test_torchrun_is_started_in_the_same_way_on_every_page():
 
 @pytest.mark.thorough  # in each run, the page of lesson 14 shows the same
 @pytest.mark.slow
-def test_the_script_of_lesson_14_trains_on_two_gpus_as_lesson_5s_does_on_one(genuine_data, tmp_path):
+def test_the_script_of_lesson_14_trains_on_two_gpus_as_lesson_5s_does_on_one(tmp_path):
     script = ROOT / "examples/scripts/fashion_mnist_ddp.py"
     command = [sys.executable, "-m", "gpulesson", "practice", "--nproc", "2", str(script)]
-    command.append(str(genuine_data.absolute()))
+    command.append(str(excerpt_folder()))
     whole_lines = {**os.environ, "PYTHONUNBUFFERED": ""}
     done = subprocess.run(
         command, cwd=tmp_path, env=whole_lines, capture_output=True, text=True, timeout=1200
@@ -118,7 +119,7 @@ def test_the_script_of_lesson_14_trains_on_two_gpus_as_lesson_5s_does_on_one(gen
     assert [int(number) for number, _ in losses] == [1, 2, 3, 4, 5]
     assert float(losses[-1][1]) < float(losses[0][1]) < np.log(10)
     weights = torch.load(tmp_path / "fashion_mnist.pt", weights_only=True, map_location="cpu")
-    right, total = numpy_accuracy(weights, genuine_data / "FashionMNIST" / "raw")
+    right, total = numpy_accuracy(weights, excerpt_folder() / "FashionMNIST" / "raw")
     stated = re.fullmatch(r"(\d+) of (\d+) test images right: (\d+\.\d\d)%", lines[7])
     assert int(stated[2]) == total and abs(int(stated[1]) - right) <= 2
     assert len(lines) == 8 and right / total > 0.7
@@ -252,9 +253,7 @@ def test_the_script_of_lesson_5_goes_on_during_a_copy_towards_cuda_only(kind):
 
 
 @pytest.mark.slow
-def test_the_script_of_lesson_5_trains_without_the_package_and_saves_what_it_evaluated(
-    genuine_data, tmp_path
-):
+def test_the_script_of_lesson_5_trains_without_the_package_and_saves_what_it_evaluated(tmp_path):
     folder, hidden = tmp_path / "empty", tmp_path / "hidden"
     folder.mkdir()
     hidden.mkdir()
@@ -267,7 +266,7 @@ def test_the_script_of_lesson_5_trains_without_the_package_and_saves_what_it_eva
         return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
     assert "the package is not here" in python("-c", "import gpulesson").stderr
-    done = python(script, str(genuine_data.absolute()))
+    done = python(script, str(excerpt_folder()))
     assert done.returncode == 0, done.stderr
     device, *epochs, result = done.stdout.splitlines()
     found = torch.accelerator.current_accelerator(check_available=True)
@@ -278,7 +277,7 @@ def test_the_script_of_lesson_5_trains_without_the_package_and_saves_what_it_eva
 
     assert [path.name for path in folder.iterdir()] == ["fashion_mnist.pt"]
     weights = torch.load(folder / "fashion_mnist.pt", weights_only=True, map_location="cpu")
-    right, total = numpy_accuracy(weights, genuine_data / "FashionMNIST" / "raw")
+    right, total = numpy_accuracy(weights, excerpt_folder() / "FashionMNIST" / "raw")
     stated = re.fullmatch(r"(\d+) of (\d+) test images right: (\d+\.\d\d)%", result)
     assert (
         int(stated[2]) == total and abs(int(stated[1]) - right) <= 2

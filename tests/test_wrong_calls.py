@@ -831,8 +831,8 @@ OTHERS: dict[str, tuple[Any, str, str, str]] = {
     "load_fashion_mnist: a file": (
         lambda _: load_fashion_mnist(HERE),
         HERE.name,
-        "not a folder",
-        "name a folder",
+        "Not a directory",
+        "Without a folder",
     ),
     "MLP: a text": (lambda _: MLP("784", 10), "'784'", "not a whole number", "MLP(4, 8, 3)"),
     "measure: repeats in a text": (

@@ -16,7 +16,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import pooch
 from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.typing import ExtensionMetadata
@@ -28,7 +27,7 @@ from .paths import examples_dir, executed_scripts, gallery_dir
 logger = logging.getLogger(__name__)
 STARTED = time.monotonic()
 LIBRARIES = ("torch", "torchvision", "numpy", "scikit-learn", "matplotlib", "sphinx", "sphinx-gallery")
-ENVIRONMENT = ("GPULESSON_DATA", "GPULESSON_DEVICE", "GPULESSON_SITE", "OMP_NUM_THREADS")
+ENVIRONMENT = ("GPULESSON_DEVICE", "GPULESSON_SITE", "OMP_NUM_THREADS")
 
 
 def watch_everything(app: Sphinx) -> None:
@@ -40,7 +39,7 @@ def watch_everything(app: Sphinx) -> None:
 
     def lesson_digest(copy: str | Path, mode: str) -> str:
         own = [Path(copy), *shown_files(app, Path(copy))]
-        return digest([*common, data_digest(), *map(fingerprint, own)])
+        return digest([*common, *map(fingerprint, own)])
 
     setattr(gen_rst, "get_md5sum", lesson_digest)  # noqa: B010  # for mypy it is a function, not a variable
     for copy in sorted(generated.rglob("*.py")):  # made by sphinx-gallery when it ran the lesson
@@ -69,9 +68,10 @@ def forget_runs(app: Sphinx) -> None:
 
 
 def modules(app: Sphinx) -> list[Path]:
-    """Return every module of these extensions, and of the packages that the lessons import."""
+    """Return every module of these extensions and of the packages that the lessons import, and the data."""
     packages = [Path(app.confdir) / folder for folder in app.config.gpulesson_packages]
-    return [path for folder in (Path(__file__).parent, *packages) for path in folder.rglob("*.py")]
+    folders = [Path(__file__).parent, *packages]
+    return [path for folder in folders for kind in ("*.py", "*-ubyte") for path in folder.rglob(kind)]
 
 
 def shown_files(app: Sphinx, script: Path) -> list[Path]:
@@ -81,12 +81,6 @@ def shown_files(app: Sphinx, script: Path) -> list[Path]:
     folders = [examples_dir(app) / folder for folder in ("exercises", "solutions", "scripts")]
     folders.append(Path(app.srcdir, FOLDER))
     return [path for folder in folders for name in names if (path := folder / name).is_file()]
-
-
-def data_digest() -> str:
-    """Digest the names and sizes of the data files, on which the printed numbers depend."""
-    folder = Path(os.environ.get("GPULESSON_DATA") or pooch.os_cache("gpulesson")).expanduser()
-    return digest(f"{path.name} {path.stat().st_size}" for path in folder.rglob("*") if path.is_file())
 
 
 def fingerprint(path: Path) -> str:

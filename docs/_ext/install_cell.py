@@ -14,7 +14,7 @@ from pathlib import Path
 def install_gpulesson(wheel: str, site: str) -> None:
     """Install the course's package, and the libraries that the lessons use, if something is missing."""
     wanted = wheel.split("-")[1]
-    modules = ["gpulesson", "matplotlib", "pooch", "sklearn", "torch", "torchvision", "tqdm"]
+    modules = ["gpulesson", "matplotlib", "sklearn", "torch", "torchvision", "tqdm"]
 
     def is_there(name: str) -> bool:
         spec = importlib.util.find_spec(name)

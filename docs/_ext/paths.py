@@ -5,7 +5,6 @@ The warnings of a lesson name files, whose paths are shortened before the page i
 
 from __future__ import annotations
 
-import os
 import re
 import sysconfig
 import tempfile
@@ -15,12 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # machines that record lessons may have no Sphinx
     from sphinx.application import Sphinx
     from sphinx.util.typing import ExtensionMetadata
-
-
-def fix_data_folder() -> None:
-    """Make GPULESSON_DATA absolute, because lessons run in their own folder."""
-    if named := os.environ.get("GPULESSON_DATA"):
-        os.environ["GPULESSON_DATA"] = str(Path(named).expanduser().absolute())
 
 
 def examples_dir(app: Sphinx) -> Path:
@@ -57,13 +50,11 @@ def hide_paths(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def without_paths(text: str, project: PurePath) -> str:
-    """Shorten the paths of libraries, the project, the data, temporary files and the home folder.
+    """Shorten the paths of libraries, the project, temporary files and the home folder.
 
     Paths of Windows are found with backslashes, with slashes, and with the doubled backslashes of a ``repr``.
     """
     places: dict[PurePath, str] = {Path(sysconfig.get_path("purelib")): "site-packages", project: "."}
-    if "GPULESSON_DATA" in os.environ:
-        places[Path(os.environ["GPULESSON_DATA"])] = "data"
     places |= {Path(tempfile.gettempdir()): "tmp", Path.home(): "~"}
     for place, name in places.items():
         if place == PurePath(place.anchor):

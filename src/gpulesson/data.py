@@ -1,7 +1,8 @@
-"""The data of the lessons: iris, Fashion-MNIST or an excerpt of it, and batches."""
+"""The data of the lessons: iris, an excerpt of Fashion-MNIST or all of it, and batches."""
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,22 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpulesson import _fashion
 from gpulesson._arguments import flags, refuse, whole_number
-from gpulesson._fashion import DataError, MissingDataError, needed
+from gpulesson._files import printable
 
-__all__ = [
-    "Batches",
-    "DataError",
-    "Images",
-    "Iris",
-    "data_folder",
-    "fashion_mnist_folder",
-    "load_fashion_mnist",
-    "load_iris",
-]
+__all__ = ["Batches", "DataError", "Images", "Iris", "excerpt_folder", "load_fashion_mnist", "load_iris"]
 
-_not_asked_again: set[Path] = set()  # folders whose data this process could not download
+
+class DataError(RuntimeError):
+    """A data set cannot be read or downloaded, or the library that does it is missing."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,10 +59,7 @@ class Images:
         int64 ``[N]``, 0 to 9.
     class_names : tuple of str
     source : str
-        How many images: ``"fashion-mnist, 60000/10000"``, or ``"fashion-mnist excerpt, 6000/1000"`` for
-        the excerpt that the package brings. These, and the excerpt 8000/4000 of the first ones, are verified.
-        An excerpt of other counts has no known checksum, and is called
-        ``"fashion-mnist excerpt (not verified), 6000/1500"``.
+        How many images: ``"fashion-mnist excerpt, 6000/1000"``, or ``"fashion-mnist, 60000/10000"`` for all.
     """
 
     train_images: Tensor
@@ -83,24 +73,22 @@ class Images:
         return f"<{self.source}: 28 × 28 images of {len(self.class_names)} classes>"
 
 
-def data_folder() -> Path:
-    """Return the folder that data is read from and downloaded to.
+def excerpt_folder() -> Path:
+    """Return the folder of the excerpt, in torchvision's layout: it may be read-only, and needs no network.
 
-    The environment variable ``GPULESSON_DATA`` names it; otherwise it is the user's cache folder.
+    Of each of the ten classes it has the first 600 training and the first 100 test images of Fashion-MNIST.
 
     Returns
     -------
     Path
-        An absolute path. It need not exist yet.
 
-    Raises
-    ------
-    DataError
-        ``GPULESSON_DATA`` names a file, a broken link, or the home of an unknown user.
+    Examples
+    --------
+    >>> from torchvision.datasets import FashionMNIST
+    >>> len(FashionMNIST(excerpt_folder(), train=True))
+    6000
     """
-    if named := os.environ.get("GPULESSON_DATA"):
-        return _place(named, "GPULESSON_DATA").absolute()
-    return Path(needed("pooch").os_cache("gpulesson"))
+    return Path(__file__).with_name("excerpt")
 
 
 def load_iris(*, widely_copied: bool = False) -> Iris:
@@ -128,7 +116,7 @@ def load_iris(*, widely_copied: bool = False) -> Iris:
     torch.Size([150, 4])
     """
     flags(widely_copied=widely_copied)
-    iris = needed("sklearn.datasets").load_iris()
+    iris = _needed("sklearn.datasets").load_iris()
     features = torch.tensor(iris.data, dtype=torch.float32)
     source = "iris (scikit-learn)"
     if widely_copied:
@@ -138,43 +126,25 @@ def load_iris(*, widely_copied: bool = False) -> Iris:
     return Iris(features, targets, tuple(iris.feature_names), tuple(map(str, iris.target_names)), source)
 
 
-def load_fashion_mnist(
-    folder: str | Path | None = None, *, download: bool = True, stand_in: bool = True
-) -> Images:
-    """Load Fashion-MNIST: from the folder, else from the network, else the excerpt that the package brings.
+def load_fashion_mnist(folder: str | Path | None = None) -> Images:
+    """Load the excerpt of Fashion-MNIST that the package brings; or, from a folder, what is there.
 
     Parameters
     ----------
     folder : path, optional
-        Holds (or will hold) ``FashionMNIST/raw``, in torchvision's layout; by default `data_folder`.
-        It may be read-only if the data is there.
-    download : bool
-        Fetch what is missing (30 MB), by torchvision's class: from its authors' repository over HTTPS, else
-        from the address that torchvision asks, over HTTP. Nothing is put into the folder before its SHA-256
-        is right.
-    stand_in : bool
-        If the data is neither there nor can be downloaded: take the excerpt, 600 training and 100 test images
-        of each class; this process does not try to download into that folder again. False raises instead.
+        What ``torchvision.datasets.FashionMNIST`` finds in it is loaded, and all of Fashion-MNIST downloaded
+        into it (30 MB) if nothing is there.
 
     Returns
     -------
     Images
-        `source` says how many images of Fashion-MNIST they are.
 
     Raises
     ------
     DataError
-        A file is half-downloaded, altered, swapped with another, of another data set, or a pipe or a folder;
-        the folder cannot be read or written; a library is missing; or there is no data and `stand_in` is
-        False. The message names the file or folder and the remedy.
+        torchvision is missing, or can neither read what is in the folder nor download into it.
     TypeError
-        `folder` is not a path; `download` or `stand_in` is not True or False.
-
-    Notes
-    -----
-    The whole files, those of the first 8,000 and 4,000 examples, and those of the excerpt are compared with
-    their known checksums, packed or not: one altered bit is an error. Of an excerpt of other counts, only
-    sizes, headers and the range of the labels can be checked; `source` says so.
+        `folder` is not a path.
 
     References
     ----------
@@ -182,78 +152,32 @@ def load_fashion_mnist(
 
     Examples
     --------
-    >>> images = load_fashion_mnist()  # doctest: +SKIP
-    >>> images.source  # doctest: +SKIP
-    'fashion-mnist, 60000/10000'
+    >>> load_fashion_mnist().source
+    'fashion-mnist excerpt, 6000/1000'
     """
-    flags(download=download, stand_in=stand_in)
-    folder = data_folder() if folder is None else _place(folder, "the folder")
-    tensors, verified = _load(folder, download, stand_in) or (_fashion.excerpt(), True)
-    train_images, train_targets, test_images, test_targets = tensors
-    counts = len(train_images), len(test_images)
-    kind = "" if counts == (60_000, 10_000) else " excerpt" if verified else " excerpt (not verified)"
-    source = f"fashion-mnist{kind}, {counts[0]}/{counts[1]}"
-    return Images(train_images, train_targets, test_images, test_targets, _fashion.CLASSES, source)
-
-
-def fashion_mnist_folder(
-    folder: str | Path | None = None, *, download: bool = True, stand_in: bool = True
-) -> Path:
-    """Find the folder for ``torchvision.datasets.FashionMNIST``; download the data into it if needed.
-
-    The files are checked as `load_fashion_mnist` does, and unpacked if only packed ones are there.
-
-    Parameters
-    ----------
-    folder, download
-        As in `load_fashion_mnist`.
-    stand_in : bool
-        If the data is neither there nor can be downloaded: return another folder, ``gpulesson-excerpt`` in
-        the user's cache, with the excerpt of `load_fashion_mnist` (5.5 MB). False raises instead.
-
-    Returns
-    -------
-    Path
-
-    Raises
-    ------
-    DataError
-        As in `load_fashion_mnist`; or only packed files are there, and the folder is read-only.
-
-    Examples
-    --------
-    >>> from torchvision.datasets import FashionMNIST
-    >>> folder = fashion_mnist_folder()  # doctest: +SKIP
-    >>> len(FashionMNIST(folder, train=True))  # doctest: +SKIP
-    60000
-    """
-    flags(download=download, stand_in=stand_in)
-    folder = data_folder() if folder is None else _place(folder, "the folder")
-    if _load(folder, download, stand_in, unpack=True):
-        return folder
-    cache = Path(needed("pooch").os_cache("gpulesson-excerpt"))
+    if not (folder is None or isinstance(folder, str | os.PathLike)):
+        refuse("the folder", folder, "the path of a folder", "give a string or a pathlib.Path")
+    place = excerpt_folder() if folder is None else Path(folder).expanduser()
+    theirs = _needed("torchvision.datasets").FashionMNIST
     try:
-        return _fashion.store_excerpt(cache)
-    except OSError as error:
+        train, test = (theirs(place, train=train, download=folder is not None) for train in (True, False))
+    except Exception as error:  # a file that is cut short can raise any of six kinds
+        found = printable(" ".join(f"{type(error).__name__}: {error}".split()))
         raise DataError(
-            f"cannot write the excerpt of Fashion-MNIST into {cache} ({error}). Make this folder writable, "
-            f"or copy the four files of Fashion-MNIST into {folder / 'FashionMNIST' / 'raw'}."
+            f"torchvision can neither read Fashion-MNIST in {place} nor download it there ({found}). Is "
+            "there a network? If files are there already, delete them and run again. Without a folder, the "
+            "excerpt that the package brings is loaded."
         ) from error
-
-
-def _load(
-    folder: Path, download: bool, stand_in: bool, *, unpack: bool = False
-) -> tuple[list[Tensor], bool] | None:
-    """Load the folder's data; None if there is none and the excerpt is to be used instead."""
-    try:
-        ask = download and not (stand_in and folder in _not_asked_again)
-        return _fashion.load(folder, download=ask, unpack=unpack)
-    except MissingDataError:
-        if not stand_in:
-            raise
-    if download:
-        _not_asked_again.add(folder)
-    return None
+    for part in (train, test):
+        if len(part.data) != len(part.targets):
+            raise DataError(
+                f"{part.raw_folder} holds {len(part.data)} images, but {len(part.targets)} labels: they do "
+                "not belong together. Delete them and run again, to download them."
+            )
+    counts = len(train), len(test)
+    kind = "" if counts == (60_000, 10_000) else " excerpt"
+    source = f"fashion-mnist{kind}, {counts[0]}/{counts[1]}"
+    return Images(train.data, train.targets, test.data, test.targets, tuple(theirs.classes), source)
 
 
 class Batches:
@@ -394,22 +318,13 @@ def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
     return tensor.index_select(0, rows) if tensor.is_contiguous() else tensor[rows]
 
 
-def _place(named: object, what: str) -> Path:
-    """Return a path to a folder, which may not exist yet; `what` names it in an error."""
-    if not isinstance(named, str | os.PathLike) or not isinstance(os.fspath(named), str):
-        refuse(what, named, "the path of a folder", "give a string or a pathlib.Path")
-    if "\0" in os.fspath(named):
-        raise DataError(
-            f"{what} is {os.fspath(named)!r}, but a path cannot hold a NUL character: correct it."
-        )
+def _needed(module: str) -> Any:
+    """Import a library that only some functions use, or say how to install it."""
     try:
-        folder = Path(named).expanduser()
-    except RuntimeError as error:
+        return importlib.import_module(module)
+    except ImportError as error:
+        library = module.partition(".")[0]
+        package = {"sklearn": "scikit-learn"}.get(library, library)
         raise DataError(
-            f"{what} is {named}, and there is no such home folder: write the full path."
+            f"this needs {library}, which does not load ({error}). Install it: pip install {package}"
         ) from error
-    if os.path.lexists(folder) and not folder.is_dir():
-        raise DataError(
-            f"{what} is {folder}, which is not a folder but a file or a broken link: name a folder."
-        )
-    return folder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -10,14 +9,16 @@ from pathlib import Path
 
 import torch
 
+from gpulesson.data import excerpt_folder
+
 SCRIPTS = Path(__file__).parents[2] / "examples" / "distributed"
 
 
 def edited(name: str, folder: Path, training: tuple[str, ...], **lines: str) -> Path:
-    """Copy a job script and its training script into a folder, with this data and these options."""
+    """Copy a job script and its training script into a folder, with the excerpt and these options."""
     shutil.copy(SCRIPTS / "train_ddp.py", folder)
     text = (SCRIPTS / name).read_text("utf-8")
-    lines = {"data": os.environ["GPULESSON_DATA"], "options": f"({shlex.join(training)})", **lines}
+    lines = {"data": str(excerpt_folder()), "options": f"({shlex.join(training)})", **lines}
     for variable, value in lines.items():
         text, count = re.subn(
             rf"^{variable}=(\([^)]*\)|\S*)", f"{variable}={value}", text, flags=re.MULTILINE

@@ -20,6 +20,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from gpulesson.data import excerpt_folder
+
 pytestmark = pytest.mark.slow
 
 SCRIPTS = Path(__file__).parents[2] / "examples" / "distributed"
@@ -34,10 +36,10 @@ STOPPED = 75
 class Training:
     """A script in a folder of its own."""
 
-    def __init__(self, script: str, folder: Path, data: Path) -> None:
+    def __init__(self, script: str, folder: Path) -> None:
         self.folder, self.output = folder, folder / "output.txt"
         folder.mkdir(exist_ok=True)
-        self.script = [str(SCRIPTS / script), "--data", str(data), "--folder", str(folder)]
+        self.script = [str(SCRIPTS / script), "--data", str(excerpt_folder()), "--folder", str(folder)]
         self.script += ["--samples", "510", "--batch-size", "60"]  # 9 steps; the last has 30 images
 
     def start(
@@ -96,10 +98,10 @@ class Training:
 
 
 @pytest.fixture
-def training(script: str, tmp_path: Path, genuine_data: Path) -> Iterator[Training]:
+def training(script: str, tmp_path: Path) -> Iterator[Training]:
     if not Path("/proc/self/environ").exists():
         pytest.skip("the ranks are found in /proc, which Linux has")
-    training = Training(script, tmp_path / "run", genuine_data)
+    training = Training(script, tmp_path / "run")
     yield training
     for process in training.ranks().values():  # of a test that failed
         with contextlib.suppress(ProcessLookupError):
@@ -109,14 +111,14 @@ def training(script: str, tmp_path: Path, genuine_data: Path) -> Iterator[Traini
 @pytest.fixture(scope="module")
 def undisturbed(
     tmp_path_factory: pytest.TempPathFactory,
-) -> Callable[[str, int, Path], dict[str, torch.Tensor]]:
+) -> Callable[[str, int], dict[str, torch.Tensor]]:
     """A function that returns the weights after so many epochs by two ranks that nobody stopped."""
     known: dict[tuple[str, int], dict[str, torch.Tensor]] = {}
 
-    def weights(script: str, epochs: int, data: Path) -> dict[str, torch.Tensor]:
+    def weights(script: str, epochs: int) -> dict[str, torch.Tensor]:
         if (script, epochs) not in known:
             folder = tmp_path_factory.mktemp("undisturbed")
-            known[script, epochs] = Training(script, folder, data).run(2, epochs)
+            known[script, epochs] = Training(script, folder).run(2, epochs)
         return known[script, epochs]
 
     return weights
@@ -143,18 +145,16 @@ def slow_steps(text: str) -> str:
 
 
 @BOTH
-def test_one_process_and_several_ranks_learn_the_same(script, training, undisturbed, genuine_data) -> None:
+def test_one_process_and_several_ranks_learn_the_same(script, training, undisturbed) -> None:
     alone = training.run(None, 2)
     loss, accuracy = re.findall(r"Epoch \[2/2\], loss (\S+), test accuracy (\S+)%", training.text())[0]
     assert float(loss) < 2.3 and float(accuracy) > 20  # guessing has ln 10 and 10 %
-    assert differences(alone, undisturbed(script, 2, genuine_data)) < 1e-4
+    assert differences(alone, undisturbed(script, 2)) < 1e-4
 
 
 @pytest.mark.thorough
 @BOTH
-def test_a_signal_to_one_rank_stops_all_and_nothing_is_lost(
-    script, training, undisturbed, genuine_data, tmp_path
-) -> None:
+def test_a_signal_to_one_rank_stops_all_and_nothing_is_lost(script, training, undisturbed, tmp_path) -> None:
     changed(training, tmp_path, script, slow_steps)
     process = training.start(2, 1000)
     training.wait_until(lambda: "Epoch [1/" in training.text())
@@ -167,13 +167,13 @@ def test_a_signal_to_one_rank_stops_all_and_nothing_is_lost(
     epochs = training.epochs_done() + 1
     resumed = training.run(2, epochs)
     assert training.text().startswith("going on from")
-    assert differences(resumed, undisturbed(script, epochs, genuine_data)) == 0
+    assert differences(resumed, undisturbed(script, epochs)) == 0
 
 
 @pytest.mark.thorough
 @BOTH
 def test_a_signal_during_the_evaluation_ends_it_and_the_epoch_is_saved(
-    script, training, undisturbed, genuine_data, tmp_path
+    script, training, undisturbed, tmp_path
 ) -> None:
     def slow_evaluation(text: str) -> str:
         here = r"^( +)(?=if .*  # the epoch is saved$)"
@@ -189,7 +189,7 @@ def test_a_signal_during_the_evaluation_ends_it_and_the_epoch_is_saved(
     assert "Epoch [1/" not in training.text() and training.epochs_done() == 1
     assert training.steps_done() == 0
     training.script[0] = str(SCRIPTS / script)
-    assert differences(training.run(2, 2), undisturbed(script, 2, genuine_data)) == 0
+    assert differences(training.run(2, 2), undisturbed(script, 2)) == 0
 
 
 # what docs/cluster.rst says to put into train_ddp.py: where, and the line
@@ -217,7 +217,7 @@ INSTEAD = (
 
 @pytest.mark.thorough
 @DDP
-def test_the_lines_that_the_page_names_are_saved_and_go_on(script, training, genuine_data, tmp_path) -> None:
+def test_the_lines_that_the_page_names_are_saved_and_go_on(script, training, tmp_path) -> None:
     page = (SCRIPTS.parents[1] / "docs" / "cluster.rst").read_text("utf-8")
 
     def with_lines(text: str) -> str:
@@ -238,14 +238,14 @@ def test_the_lines_that_the_page_names_are_saved_and_go_on(script, training, gen
     assert saved["best"] > 0.1 and saved["scaler"]["_growth_tracker"] > 0
     epochs = saved["epoch"] + 1
     resumed = training.run(2, epochs)
-    whole = Training(script, tmp_path / "whole", genuine_data)
+    whole = Training(script, tmp_path / "whole")
     whole.script[0] = training.script[0]
     assert differences(resumed, whole.run(2, epochs)) == 0
 
 
 @pytest.mark.thorough
 @BOTH
-def test_it_goes_on_with_another_number_of_ranks(script, training, undisturbed, genuine_data) -> None:
+def test_it_goes_on_with_another_number_of_ranks(script, training, undisturbed) -> None:
     process = training.start(None, 1000)
     training.wait_until(training.checkpoints)
     process.send_signal(signal.SIGUSR1)
@@ -253,12 +253,12 @@ def test_it_goes_on_with_another_number_of_ranks(script, training, undisturbed, 
     epochs = training.epochs_done() + 1
     resumed = training.run(3, epochs)
     assert training.text().startswith("going on from")
-    assert differences(resumed, undisturbed(script, epochs, genuine_data)) < 1e-4
+    assert differences(resumed, undisturbed(script, epochs)) < 1e-4
 
 
 @pytest.mark.thorough
 @DDP
-def test_torchrun_restarts_after_a_rank_was_killed(script, training, undisturbed, genuine_data) -> None:
+def test_torchrun_restarts_after_a_rank_was_killed(script, training, undisturbed) -> None:
     process = training.start(2, 1000, "--max-restarts=1")
     training.wait_until(training.checkpoints)
     os.kill(training.ranks()[1], signal.SIGKILL)
@@ -266,7 +266,7 @@ def test_torchrun_restarts_after_a_rank_was_killed(script, training, undisturbed
     process.terminate()  # torchrun hands it to its ranks, and waits for them
     assert process.wait(LIMIT) != 0
     epochs = training.epochs_done() + 1
-    assert differences(training.run(2, epochs), undisturbed(script, epochs, genuine_data)) == 0
+    assert differences(training.run(2, epochs), undisturbed(script, epochs)) == 0
 
 
 @pytest.mark.thorough

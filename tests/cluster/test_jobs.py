@@ -22,6 +22,8 @@ import torch
 from jobs import SCRIPTS, edited, same_weights
 from one_machine import LIMIT, processes, wait_until
 
+from gpulesson.data import excerpt_folder
+
 JOBS = sorted(path.name for path in SCRIPTS.iterdir() if path.suffix in (".sbatch", ".pbs"))
 TRAINING = ("--epochs", "2", "--samples", "256", "--batch-size", "64", "--workers", "0")
 # https://github.com/openpbs/openpbs/blob/master/doc/man1/qsub.1B
@@ -91,11 +93,8 @@ def surroundings(tmp_path: Path) -> Iterator[dict[str, str]]:
 def weights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
     """The weights after the same training by one process."""
     folder = tmp_path_factory.mktemp("alone")
-    data = os.environ.get("GPULESSON_DATA")
-    if not data:
-        pytest.skip("needs genuine Fashion-MNIST: set GPULESSON_DATA to a folder that holds FashionMNIST/raw")
-    command = [sys.executable, str(SCRIPTS / "train_ddp.py"), "--data", data, "--folder", str(folder)]
-    subprocess.run([*command, *TRAINING], check=True, timeout=LIMIT)
+    command = [sys.executable, str(SCRIPTS / "train_ddp.py"), "--data", str(excerpt_folder())]
+    subprocess.run([*command, "--folder", str(folder), *TRAINING], check=True, timeout=LIMIT)
     return torch.load(folder / "model.pt")
 
 
@@ -124,7 +123,7 @@ def test_a_pbs_job_submits_itself_again_when_its_time_is_up(surroundings, weight
     assert run(script, surroundings) == 0
     assert not (tmp_path / "submitted").exists()
     alone = tmp_path / "alone"
-    command = [sys.executable, str(SCRIPTS / "train_ddp.py"), "--data", os.environ["GPULESSON_DATA"]]
+    command = [sys.executable, str(SCRIPTS / "train_ddp.py"), "--data", str(excerpt_folder())]
     command += ["--folder", str(alone), "--epochs", str(done + 1), *TRAINING[2:]]
     subprocess.run(command, check=True, timeout=LIMIT)
     expected = torch.load(alone / "model.pt")

@@ -21,6 +21,8 @@ import torch
 from jobs import SCRIPTS, edited, same_weights
 from one_machine import LIMIT, NOT_ROOT, Slurm, missing, processes, running_slurm, wait_until
 
+from gpulesson.data import excerpt_folder
+
 pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 TRAINING = ("--epochs", "6", "--samples", "256", "--batch-size", "64", "--workers", "0")
@@ -43,12 +45,9 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
     """The weights after a training without Slurm that nobody stopped, by two ranks."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    data = os.environ.get("GPULESSON_DATA")
-    if not data:
-        pytest.skip("needs genuine Fashion-MNIST: set GPULESSON_DATA to a folder that holds FashionMNIST/raw")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += [str(SCRIPTS / "train_ddp.py"), "--data", data, "--folder", str(folder), *TRAINING]
-    subprocess.run(command, check=True, timeout=LIMIT)
+    command += [str(SCRIPTS / "train_ddp.py"), "--data", str(excerpt_folder()), "--folder", str(folder)]
+    subprocess.run([*command, *TRAINING], check=True, timeout=LIMIT)
     return torch.load(folder / "model.pt")
 
 

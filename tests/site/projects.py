@@ -26,7 +26,6 @@ PRELOADED = [
     "bs4",
     "hatchling.builders.wheel",
     "matplotlib.pyplot",
-    "pooch",
     "pygments.lexers.python",
     "pygments.styles.default",
     "torch",
@@ -160,7 +159,6 @@ class Project:
         arguments = ["-W", "--keep-going", "-c", ".", *options, "docs", "out"]
         surroundings = {
             **{name: value for name, value in os.environ.items() if not name.startswith("GPULESSON_")},
-            "XDG_CACHE_HOME": str(self.folder / "cache"),
             "NO_COLOR": "1",
             **environment,
         }

@@ -120,7 +120,7 @@ def test_where_nothing_can_be_installed_the_first_cell_stops_the_notebook(
     reason, environment, course, tmp_path
 ):
     """Without the package's file; and with it, but neither a network nor what the lessons use."""
-    uninstall(environment, *(["pooch"] if reason == "ended with status" else []))
+    uninstall(environment, *(["tqdm"] if reason == "ended with status" else []))
     shutil.copy(course / "lessons" / "04_training_loop.ipynb", tmp_path)
     if reason == "ended with status":
         shutil.copy(*course.glob("*.whl"), tmp_path)

@@ -1,16 +1,14 @@
-"""Every downloaded script and notebook runs by itself: an empty folder, no network, no data.
+"""Every downloaded script and notebook runs by itself: an empty folder, no network.
 
-What guards what. A script is the source of the lesson byte for byte, which the build ran, with data where the
-machine has some; lesson 8's also runs here, with data and without. A notebook has the code of its script, and
-each runs here, in a separate kernel, without data, on a real or simulated GPU: so every
-lesson has run offline, on the stand-in, and with the code that is left out without a GPU. One of them does
-in each run of the tests; all, in `nox -s thorough`.
+What guards what. A script is the source of the lesson byte for byte, which the build ran; lesson 8's also
+runs here. A notebook has the code of its script, and each runs here, in a separate kernel, on a real or
+simulated GPU: so every lesson has run offline, and with the code that is left out without a GPU. One of them
+does in each run of the tests; all, in `nox -s thorough`.
 """
 
 from __future__ import annotations
 
 import ast
-import os
 import shutil
 import subprocess
 import sys
@@ -26,21 +24,19 @@ pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 SCRIPTS = LESSONS + GUIDES
 RUN = ("01_is_there_a_gpu",)
-STAND_IN = "fashion-mnist excerpt, 6000/1000"  # the source of the data that the package brings
+DATA = "fashion-mnist excerpt, 6000/1000"
 
 
-def run_offline(command: list[str], folder: Path, data: str | None) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder, without network; `data` is GPULESSON_DATA, or None to leave it unset."""
+def run_offline(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder, without network."""
     environment = offline.environment()
-    environment |= {"MPLBACKEND": "Agg", "XDG_CACHE_HOME": str(folder.parent / "cache"), "NO_COLOR": "1"}
+    environment |= {"MPLBACKEND": "Agg", "NO_COLOR": "1"}
     environment |= {
         "IPYTHONDIR": str(folder.parent / "ipython"),
         "PYTHONWARNINGS": "ignore::DeprecationWarning",
     }
     for name in [name for name in environment if name.startswith("GPULESSON_")]:
         del environment[name]
-    if data:
-        environment["GPULESSON_DATA"] = data
     return subprocess.run(
         [*offline.isolated(), *command],
         cwd=folder,
@@ -52,10 +48,6 @@ def run_offline(command: list[str], folder: Path, data: str | None) -> subproces
 
 def by_stem(path: Path) -> str:
     return path.stem
-
-
-def loads_data(script: Path) -> bool:
-    return "load_fashion_mnist(" in script.read_text(encoding="utf-8")
 
 
 def download(site: Site, script: Path, suffix: str, folder: Path) -> Path:
@@ -72,10 +64,7 @@ def test_a_script_is_what_the_build_ran(script, site, tmp_path):
     assert download(site, script, ".py", tmp_path / "empty").read_bytes() == script.read_bytes()
     names = {node.id for node in ast.walk(ast.parse(script.read_bytes())) if isinstance(node, ast.Name)}
     assert "__file__" not in names, "a notebook has no such name"
-    shown = site.page(page_name(script)).printed()
-    assert shown, "it printed nothing"
-    if loads_data(script) and os.environ.get("GPULESSON_DATA"):
-        assert STAND_IN not in shown, "the build had data"
+    assert site.page(page_name(script)).printed(), "it printed nothing"
 
 
 def code_of(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
@@ -115,20 +104,16 @@ def test_a_notebook_runs_by_itself_where_there_is_a_gpu(script, site, course, en
     if script.stem in RUN:  # not every lesson prints its device
         assert "cuda" in shown
     if "data.source" in script.read_text(encoding="utf-8"):
-        assert STAND_IN in shown, "the page must say which data it shows"
+        assert DATA in shown, "the page must say which data it shows"
 
 
-@pytest.mark.parametrize("wanted", ["without data", pytest.param("with data", marks=pytest.mark.thorough)])
-def test_a_script_runs_by_itself(wanted, site, tmp_path):
-    data = os.environ.get("GPULESSON_DATA") if wanted == "with data" else None
-    if wanted == "with data" and not data:
-        pytest.skip("GPULESSON_DATA names no folder with data")
+def test_a_script_runs_by_itself(site, tmp_path):
     (lesson,) = [script for script in LESSONS if script.name.startswith("08")]
     script = download(site, lesson, ".py", tmp_path / "empty")
-    run = run_offline([sys.executable, script.name], script.parent, data)
+    run = run_offline([sys.executable, script.name], script.parent)
     assert run.returncode == 0, run.stderr
     assert run.stdout, "it printed nothing"
-    assert (STAND_IN in run.stdout) == (data is None), "the page must say which data it shows"
+    assert DATA in run.stdout, "the page must say which data it shows"
 
 
 def test_offline_means_offline(tmp_path):
@@ -136,6 +121,6 @@ def test_offline_means_offline(tmp_path):
     code = "import urllib.request\nurllib.request.urlopen('https://192.0.2.1/', timeout=5)"
     if offline.isolated():
         code = "import socket\nsocket.create_connection(('192.0.2.1', 80), timeout=5)"
-    run = run_offline([sys.executable, "-c", code], tmp_path, None)
+    run = run_offline([sys.executable, "-c", code], tmp_path)
     assert run.returncode != 0
     assert ("unreachable" if offline.isolated() else "refused") in run.stderr

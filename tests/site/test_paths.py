@@ -10,7 +10,6 @@ from _ext.paths import without_paths
 @pytest.fixture(autouse=True)
 def somebody(monkeypatch):
     monkeypatch.setattr(Path, "home", lambda: PurePosixPath("/home/ann"))
-    monkeypatch.setenv("GPULESSON_DATA", "/srv/fashion")
     monkeypatch.setattr("tempfile.gettempdir", lambda: "/tmp")
 
 
@@ -24,7 +23,7 @@ def somebody(monkeypatch):
         ("in /tmp/tmpfile/script.py", "in tmp/tmpfile/script.py"),
         ("/home/ann/.cache:\n/home/anna/.cache", "~/.cache:\n/home/anna/.cache"),
         ("/mnt/home/ann/x", "/mnt/home/ann/x"),
-        ("read /srv/fashion/FashionMNIST, wrote /tmp/a", "read data/FashionMNIST, wrote tmp/a"),
+        ("read /srv/fashion, wrote /tmp/a", "read /srv/fashion, wrote tmp/a"),
         (
             f"{sysconfig.get_path('purelib')}/torch/nn.py:3: UserWarning",
             "site-packages/torch/nn.py:3: UserWarning",

@@ -315,18 +315,14 @@ def test_several_lessons_have_a_process_each(program, monkeypatch, tmp_path):
     commands = []
 
     def run(command):
-        commands.append((command[1:], os.environ["GPULESSON_DATA"], os.environ["GPULESSON_DEVICE"]))
+        commands.append((command[1:], os.environ["GPULESSON_DEVICE"]))
         return subprocess.CompletedProcess(command, -6 if "02" in command[-1] else 0)
 
     monkeypatch.setattr(program, "present_gpu", lambda _: RUN)
     monkeypatch.setattr(program.subprocess, "run", run)
-    monkeypatch.setenv("GPULESSON_DATA", "data")  # the lessons run in another folder
-    monkeypatch.chdir(tmp_path)
     assert program.main(["01", "02", "03", "--into", "a folder"]) == 6
     names = ["01_is_there_a_gpu", "02_tensors_and_devices", "03_first_model"]
-    assert commands == [
-        ([program.__file__, "--into", "a folder", name], str(tmp_path / "data"), "cuda") for name in names
-    ]
+    assert commands == [([program.__file__, "--into", "a folder", name], "cuda") for name in names]
 
 
 @pytest.mark.thorough

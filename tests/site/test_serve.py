@@ -39,7 +39,7 @@ def test_an_open_page_shows_a_change(project, browser, command):
     project.write("examples/01_first.py", lesson("First words"))
     for folder in ("src", "benchmarks/results"):
         (project.folder / folder).mkdir(parents=True)
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "XDG_CACHE_HOME": str(project.folder / "cache")}
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     serving = subprocess.Popen(
         command,
         cwd=project.folder,

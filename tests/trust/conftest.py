@@ -88,6 +88,6 @@ def warm(surroundings):
     """A process that has imported PyTorch and the programs of this folder, and forks."""
     if not POSSIBLE:
         pytest.skip("this system has no warm process")
-    preload = ["torch", "torch._dynamo", "numpy", "torchvision.datasets", "pooch", "runs", "uses"]
+    preload = ["torch", "torch._dynamo", "numpy", "runs", "uses"]
     with WarmProcess(preload, surroundings) as warm:
         yield warm

@@ -7,14 +7,12 @@ file ``executed`` in the working folder, whichever way it comes to run.
 from __future__ import annotations
 
 import base64
-import gzip
 import io
 import json
 import os
 import pickle
 import struct
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -290,30 +288,3 @@ def special_files(folder: Path) -> Iterator[tuple[str, Path]]:
     path = Path(os.fsdecode(os.fsencode(place().parent) + b"/\xff\xfe.safetensors"))
     path.write_bytes(b"no checkpoint")
     yield "a name that is no UTF-8", path
-
-
-# -- data
-
-
-def data_files(contents: dict[str, bytes]) -> Iterator[tuple[str, str, bytes]]:
-    """Yield what stands in the place of one data file: what it is, the file's name, its content."""
-    zeros = b"".join(packed_zeros(500))
-    for name, content in contents.items():
-        yield f"{name}.gz that unpacks to 500 MB", f"{name}.gz", zeros
-        known = gzip.compress(content, mtime=0)
-        yield f"{name}.gz, genuine, with 500 MB behind it", f"{name}.gz", known + zeros
-        head, rest = content[:4], content[8:]
-        for count in (0, 2**31 - 1, 2**32 - 1, 70_001):
-            yield f"{name} that announces {count}", name, head + struct.pack(">I", count) + rest
-        yield f"{name} of 255 dimensions", name, b"\0\0\x08\xff" + content[4:]
-        yield f"{name} of doubles", name, b"\0\0\x0e" + content[3:]
-        yield f"{name}, empty", name, b""
-        yield f"{name}.gz, empty", f"{name}.gz", b""
-
-
-def packed_zeros(megabytes: int) -> Iterator[bytes]:
-    """Pack zeros with gzip, a mebibyte at a time."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-    for _ in range(megabytes):
-        yield packer.compress(bytes(2**20))
-    yield packer.flush()

@@ -36,7 +36,6 @@ ROWS = {
     "faults_in_a_save": Row(150, "errors of the system at each system call of a save"),
     "faults_in_latest": Row(50, "errors of the system at each system call of a search for the latest"),
     "faults_in_a_resume": Row(50, "errors of the system at each system call of a resume"),
-    "faults_in_a_download": Row(150, "errors of the system at each system call of a download"),
     "flipped_bits": Row(5000, "checkpoints with one bit flipped"),
     "truncated_files": Row(800, "checkpoints cut short, at each two-hundredth of their length"),
     "newest_damaged": Row(200, "folders of three checkpoints whose newest is cut short"),
@@ -49,10 +48,7 @@ ROWS = {
     "mutated_files": Row(
         1000, "files of each kind, with a right digest, that have one value, key or container of another kind"
     ),
-    "hostile_data": Row(30, "data files made to exhaust the machine"),
     "fuzzed_checkpoints": Row(2500, "checkpoints, with a right digest, changed at random"),
-    "fuzzed_idx": Row(2500, "data files, changed at random"),
-    "fuzzed_archives": Row(2500, "packed data files, changed at random"),
     "fuzzed_recordings": Row(1500, "recordings of lessons, changed at random"),
     "fuzzed_progress": Row(1500, "files of a learner's progress, changed at random"),
     "wrong_calls": Row(90, "wrong calls that a learner makes"),

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import json
 import os
 import random
 import re
 import resource
 import signal
-import struct
 import sys
 import time
 import warnings
@@ -24,11 +21,9 @@ from autosave_run import NoisySamples, digest, noisy_parts
 from torch import nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader
-from torchvision.datasets import FashionMNIST
 
-from gpulesson import _fashion, practice_gpu
+from gpulesson import practice_gpu
 from gpulesson.checkpoint import AutoSave, CheckpointError, latest, load_checkpoint, resume, save_checkpoint
-from gpulesson.data import DataError, fashion_mnist_folder, load_fashion_mnist
 
 EPOCHS = 4
 
@@ -194,68 +189,7 @@ def resuming(folder):
     return lambda: resume(load_checkpoint(path), **given), check
 
 
-def downloading(folder, server):
-    """Fetch small files in Fashion-MNIST's format from a server of this machine."""
-    contents = small_data()
-    _fashion.MIRRORS = [server]
-    expected = [digest(_fashion.tensor(Path(name), bytearray(content))) for name, content in contents.items()]
-    _fashion.load(Path(folder, "before"), download=True)
-    found = []
-
-    def do():
-        found.append(_fashion.load(Path(folder, "here"), download=True))
-
-    def check(error, warned):
-        if error is None and [digest(tensor) for tensor in found[0][0]] != expected:
-            return "it says nothing, and the data are wrong"
-        again = _fashion.load(Path(folder, "here"), download=True)
-        if [digest(tensor) for tensor in again[0]] != expected:
-            return "the next call gives wrong data"
-        return left(Path(folder, "here", "FashionMNIST", "raw"), *contents)
-
-    return do, check
-
-
-def small_data():
-    """Make small files in Fashion-MNIST's format, and have their checksums known."""
-    numbers = np.random.default_rng(0)
-    contents = {}
-    for name, (count, *shape) in SMALL.items():
-        values = numbers.integers(0, 256 if shape else 10, (count, *shape), dtype=np.uint8)
-        head = struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape)
-        contents[name] = head + values.tobytes()
-    _fashion.FILES = {
-        name: _fashion.PublishedFile(
-            len(packed := gzip.compress(content, mtime=0)),
-            hashlib.sha256(packed).hexdigest(),
-            {len(content): hashlib.md5(content).hexdigest()},
-        )
-        for name, content in contents.items()
-    }
-    FashionMNIST.mirrors, FashionMNIST.resources = (
-        [],
-        [
-            (f"{name}.gz", hashlib.md5(gzip.compress(content, mtime=0)).hexdigest())
-            for name, content in contents.items()
-        ],
-    )
-    return contents
-
-
-def keep_known_files(monkeypatch):
-    """Have what `small_data` sets put back after a test."""
-    monkeypatch.setattr(_fashion, "FILES", _fashion.FILES)
-    for name in ("mirrors", "resources"):
-        monkeypatch.setattr(FashionMNIST, name, getattr(FashionMNIST, name))
-
-
-SMALL = {
-    "train-images-idx3-ubyte": (30, 28, 28),
-    "train-labels-idx1-ubyte": (30,),
-    "t10k-images-idx3-ubyte": (20, 28, 28),
-    "t10k-labels-idx1-ubyte": (20,),
-}
-OPERATIONS = {"save": saving, "latest": searching, "resume": resuming, "download": downloading}
+OPERATIONS = {"save": saving, "latest": searching, "resume": resuming}
 
 
 def after_the_end(folder):
@@ -287,20 +221,6 @@ def read_checkpoint(place):
             latest(path.parent, pattern="*")  # it reads the digest alone
 
     tell_cost(read, CheckpointError)
-
-
-def read_data(place):
-    """Read a folder of data in each way, and tell what it took."""
-    small_data()
-    folder = Path(os.fsdecode(bytes.fromhex(place)))
-
-    def read():
-        try:
-            load_fashion_mnist(folder, download=False, stand_in=False)
-        finally:
-            fashion_mnist_folder(folder, download=False, stand_in=False)
-
-    tell_cost(read, DataError)
 
 
 def tell_cost(read, expected):

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import gzip
-import http.server
 import os
 import shutil
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from itertools import cycle, product
+from itertools import product
 
 import pytest
-from runs import keep_known_files, small_data
 from system_calls import traced
 
 pytestmark = pytest.mark.slow  # each try is a process
@@ -64,50 +59,16 @@ def test_faults_in_a_resume(tally, warm, tmp_path):
     fault_everywhere(tally, warm, tmp_path, "resume", "CheckpointError")
 
 
-def test_faults_in_a_download(tally, warm, tmp_path, monkeypatch):
-    keep_known_files(monkeypatch)
-    packed = {f"/{name}.gz": gzip.compress(content, mtime=0) for name, content in small_data().items()}
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(packed[self.path])))
-            self.end_headers()
-            self.wfile.write(packed[self.path])
-
-        def do_HEAD(self):  # by which torchvision looks for redirections
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-        def handle(self):
-            with contextlib.suppress(OSError):  # the other side has met its fault
-                super().handle()
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/"
-        try:
-            fault_everywhere(tally, warm, tmp_path, "download", "DataError", url, take_turns=True)
-        finally:
-            server.shutdown()
-
-
-def fault_everywhere(tally, warm, tmp_path, operation, expected, *arguments, take_turns=False):
-    calls = each_call(warm, tmp_path, operation, *arguments)
+def fault_everywhere(tally, warm, tmp_path, operation, expected):
+    calls = each_call(warm, tmp_path, operation)
 
     def attempt(case):
         number, ((call, nth), error) = case
-        folder = tmp_path / f"{number}"
+        folder = made(tmp_path / f"{number}")
         inject = f"{call}:error={error}:when={nth}"
-        for _ in range(5):  # how often a download has to wait differs between runs
-            done = traced(warm, made(folder), operation, str(folder), *arguments, inject=inject)
-            shutil.rmtree(folder)
-            if done.hit:
-                break
-        else:
+        done = traced(warm, folder, operation, str(folder), inject=inject)
+        shutil.rmtree(folder)
+        if not done.hit:
             return f"{inject}: never reached"
         if done.told is None:
             return f"{inject}: {done.output[-500:]}"
@@ -115,17 +76,14 @@ def fault_everywhere(tally, warm, tmp_path, operation, expected, *arguments, tak
             return f"{inject}: it became {done.told['error'][:1]} {done.told['message']}"
         return done.told["wrong"] and f"{inject}: {done.told['wrong']}"
 
-    cases = list(zip(calls, cycle(ERRORS), strict=False)) if take_turns else list(product(calls, ERRORS))
-    count(tally, attempt, tally.pick(list(enumerate(cases))))
-    tally.notes.append(
-        f"{len(calls)} system calls, {'one' if take_turns else 'each'} of {len(ERRORS)} errors"
-    )
+    count(tally, attempt, tally.pick(list(enumerate(product(calls, ERRORS)))))
+    tally.notes.append(f"{len(calls)} system calls, each of {len(ERRORS)} errors")
 
 
-def each_call(warm, tmp_path, operation, *arguments):
+def each_call(warm, tmp_path, operation):
     """List the system calls of an operation that meets no fault."""
     folder = made(tmp_path / "no fault")
-    done = traced(warm, folder, operation, str(folder), *arguments)
+    done = traced(warm, folder, operation, str(folder))
     assert done.told and not done.told["error"] and not done.told["wrong"], done.output
     return done.calls()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import time
 import warnings
@@ -14,10 +13,8 @@ from _ext.recorded import files as recorded
 from autosave_run import noisy_parts
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from runs import keep_known_files, small_data
 
 from gpulesson.checkpoint import CheckpointError, load_checkpoint, resume, save_checkpoint
-from gpulesson.data import DataError, fashion_mnist_folder, load_fashion_mnist
 from gpulesson_tools.exercises import catalogue
 
 SECONDS = 5.0  # of the processor's time, for one example: a hang, not a limit of speed
@@ -112,55 +109,6 @@ def test_fuzzed_checkpoints(tally, tmp_path):
         st.sampled_from(["json"] * 3 + ["header"] * 3 + ["body"]), st.lists(change, min_size=1, max_size=4)
     )
     fuzz(tally, bytes_changed, read, CheckpointError)
-
-
-@pytest.fixture
-def data(tmp_path, monkeypatch):
-    """A folder with small data files, and their contents."""
-    keep_known_files(monkeypatch)
-    raw = tmp_path / "FashionMNIST" / "raw"
-    raw.mkdir(parents=True)
-    return raw, small_data()
-
-
-def read_data(raw, contents, name, content):
-    """Read the folder with one file of its own content; a file that differs may not be taken for genuine."""
-    for path in raw.iterdir():
-        path.unlink()
-    packed = name.endswith(".gz")
-    genuine = {each: gzip.compress(old, mtime=0) if packed else old for each, old in contents.items()}
-    for each, old in genuine.items():
-        (raw / f"{each}{'.gz' if packed else ''}").write_bytes(old)
-    (raw / name).write_bytes(content)
-    folder = raw.parents[1]
-    images = load_fashion_mnist(folder, download=False, stand_in=False)
-    fashion_mnist_folder(folder, download=False, stand_in=False)
-    if content != genuine[name.removesuffix(".gz")]:
-        return f"a changed {name} was taken for {images.source}"
-    return ""
-
-
-def test_fuzzed_idx(tally, data):
-    raw, contents = data
-    strategy = st.tuples(st.sampled_from(sorted(contents)), st.lists(change, min_size=1, max_size=3))
-
-    def read(example):
-        name, changes = example
-        return read_data(raw, contents, name, changed(contents[name], changes))
-
-    fuzz(tally, strategy, read, DataError)
-
-
-def test_fuzzed_archives(tally, data):
-    raw, contents = data
-    packed = {name: gzip.compress(content, mtime=0) for name, content in contents.items()}
-    strategy = st.tuples(st.sampled_from(sorted(contents)), st.lists(change, min_size=1, max_size=3))
-
-    def read(example):
-        name, changes = example
-        return read_data(raw, contents, f"{name}.gz", changed(packed[name], changes))
-
-    fuzz(tally, strategy, read, DataError)
 
 
 json_values = st.recursive(

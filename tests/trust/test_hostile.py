@@ -19,7 +19,6 @@ import mutated
 import pytest
 import uses
 from autosave_run import noisy_parts
-from runs import keep_known_files, small_data
 
 from gpulesson.checkpoint import save_checkpoint
 
@@ -48,21 +47,6 @@ def test_hostile_checkpoints(tally, warm, genuine, tmp_path):
         tally.count(attempt(warm, "runs:read_checkpoint", what, path, path, worst))
         if path is not content:
             path.unlink()
-    tally.notes.append(f"at most {worst[0]:.0f} MB and {worst[1]:.1f} s of processor time for one file")
-
-
-def test_hostile_data(tally, warm, tmp_path, monkeypatch):
-    keep_known_files(monkeypatch)
-    contents, worst = small_data(), [0.0, 0.0]
-    for number, (what, name, content) in enumerate(tally.pick(list(hostile.data_files(contents)))):
-        raw = tmp_path / str(number) / "FashionMNIST" / "raw"
-        raw.mkdir(parents=True)
-        for other, genuine in contents.items():
-            if other != name.removesuffix(".gz"):
-                (raw / other).write_bytes(genuine)
-        (raw / name).write_bytes(content)
-        tally.count(attempt(warm, "runs:read_data", what, tmp_path / str(number), raw / name, worst))
-        (raw / name).unlink()
     tally.notes.append(f"at most {worst[0]:.0f} MB and {worst[1]:.1f} s of processor time for one file")
 
 
