@@ -59,9 +59,8 @@ print(len(train_set), "pictures to train on,", len(test_set), "to test on")
 # Let's take the first one. How many dimensions will a picture have?
 
 image, label = train_set[0]
-print(
-    "image:", tuple(image.shape), "from", image.min().item(), "to", image.max().item()
-)
+print("image:", tuple(image.shape))
+print("numbers from", image.min().item(), "to", image.max().item())
 print("label:", label, "for", names[label])
 
 # %%
