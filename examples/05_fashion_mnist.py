@@ -56,7 +56,7 @@ names = train_set.classes
 print(len(train_set), "pictures to train on,", len(test_set), "to test on")
 
 # %%
-# Let's take the first one. How many dimensions will a picture have?
+# How many dimensions will the first picture have?
 
 image, label = train_set[0]
 print("image:", tuple(image.shape))
@@ -219,7 +219,7 @@ def train_epoch(model, loader, optimizer):
 #
 # With a :term:`GPU`, ``item()`` makes the CPU wait in every :term:`step` (:doc:`lesson 8
 # </lessons/08_was_it_faster>` measures it). The folded cell adds up on the
-# :term:`device` instead, and gets the same number. You won't need it on this page:
+# :term:`device` instead, and gets the same number:
 
 
 # fold: The same loss, read once an epoch
@@ -270,8 +270,9 @@ def evaluate(model, loader):
 # :term:`dropout`. In :term:`inference mode` PyTorch does not record what a
 # :term:`backward pass` would need; it is like ``torch.no_grad()``, but stricter. The
 # model's answer is the class with the largest score, which ``argmax(dim=1)`` finds in
-# each row. (Many scripts write ``best, answers = torch.max(scores, 1)`` for it.)
-# **Evaluate with** ``eval()``, **in** ``inference_mode()``, **by** ``argmax(dim=1)``.
+# each row. (Many scripts write ``best, answers = torch.max(scores, 1)`` for it.) Our
+# validation pictures are a single batch, so each number is read once. **Evaluate with**
+# ``eval()``, **in** ``inference_mode()``, **by** ``argmax(dim=1)``.
 #
 # Now we train, with Adam as the :term:`optimizer`, and print a line per epoch in the form
 # of many scripts. Which of the two losses will be smaller at the end?
@@ -341,13 +342,13 @@ plt.show()
 #
 #    A window slides over the picture.
 #
-# A small window, here of 3 × 3 pixels, slides over the picture. At each place its nine
-# pixels are multiplied by nine weights, and their sum becomes one pixel of a new picture.
-# The weights are the same at all places, so the network finds an edge or a sleeve
-# wherever it is. ``Conv2d(1, 8, 3, padding=1)`` makes eight new pictures from one, each
-# with its own weights; the padding, a border of zeros, keeps them as large.
-# ``MaxPool2d(2)`` then keeps the largest of each 2 × 2 pixels, which halves height and
-# width.
+# A small window of 3 × 3 pixels slides over the picture. At each place its nine pixels
+# are multiplied by nine weights, and their sum becomes one pixel of a new picture.
+# Training finds the weights; they are the same at all places, so an edge or a sleeve is
+# found wherever it is. ``Conv2d(1, 8, 3, padding=1)`` makes eight new pictures from one,
+# each with its own weights, and a border of zeros, the padding, keeps them as large as
+# before. ``MaxPool2d(2)`` then keeps the largest of each 2 × 2 pixels, which halves
+# height and width.
 
 
 class Convolutional(nn.Module):
@@ -456,7 +457,7 @@ print(f"largest loss: {losses.max():.2f}")
 # %%
 # Half of the pictures have a loss below the middle one, which is small. The largest loss
 # is far above the 2.3 of a model that knows nothing: here the model gave the right class
-# almost nothing. Below each picture is what it said:
+# almost nothing. Would you have known better?
 
 # fold: Draw the ten pictures with the largest loss
 fig, grid = plt.subplots(2, 5, figsize=(4.8, 3.4), layout="constrained")
@@ -469,8 +470,8 @@ fig.suptitle("Above: what it is. Below: the model's answer")
 plt.show()
 
 # %%
-# Would you have known better? Where you hesitate as well, the picture or its label may be
-# the problem. **The worst pictures show what kind of mistakes a model makes.**
+# Where you hesitate as well, the picture or its label may be the problem. **The worst
+# pictures show what kind of mistakes a model makes.**
 #
 # Leave the softmax to the loss
 # -----------------------------
