@@ -199,7 +199,7 @@ for epoch in (0, 1):
 # .. literalinclude:: /../examples/scripts/fashion_mnist_ddp.py
 #    :language: python
 #    :caption: fashion_mnist_ddp.py
-#    :start-at: dist.all_reduce(running_loss)
+#    :start-at: running_loss = torch.tensor(
 #    :end-at: return running_loss
 #    :dedent: 4
 #

@@ -19,7 +19,7 @@ class Classifier(nn.Module):
         self.out = nn.Linear(64, 10)
 
     def forward(self, x):
-        x = x.view(x.size(0), -1)  # [N, 1, 28, 28] to [N, 784]
+        x = x.flatten(start_dim=1)  # [N, 1, 28, 28] to [N, 784]
         x = torch.relu(self.hidden1(x))  # [N, 128]
         x = torch.relu(self.hidden2(x))  # [N, 64]
         return self.out(x)  # logits, [N, 10]
@@ -27,35 +27,30 @@ class Classifier(nn.Module):
 
 def make_loader(folder, train):
     dataset = FashionMNIST(folder, train=train, download=True, transform=ToTensor())
-    settings = {"num_workers": 2, "persistent_workers": True}
-    settings["pin_memory"] = torch.cuda.is_available()
-    return DataLoader(dataset, batch_size=BATCH_SIZE, shuffle=train, **settings)
+    return DataLoader(list(dataset), batch_size=BATCH_SIZE, shuffle=train)
 
 
 def train_epoch(model, loader, loss_fn, optimizer, device):
     model.train()
-    no_wait = device.type == "cuda"  # on Apple's GPUs such copies can be wrong
-    running_loss, seen = torch.zeros((), device=device), 0
+    running_loss = 0.0
     for images, labels in loader:
-        images = images.to(device, non_blocking=no_wait)
-        labels = labels.to(device, non_blocking=no_wait)
+        images, labels = images.to(device), labels.to(device)
         loss = loss_fn(model(images), labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        running_loss += loss.detach() * len(labels)  # weighted by samples
-        seen += len(labels)
-    return running_loss.item() / seen
+        running_loss += loss.item() * len(labels)
+    return running_loss / len(loader.dataset)
 
 
-@torch.inference_mode()
 def count_correct(model, loader, device):
     model.eval()
-    correct = torch.zeros((), dtype=torch.int64, device=device)
-    for images, labels in loader:
-        predicted = model(images.to(device)).argmax(dim=1)
-        correct += (predicted == labels.to(device)).sum()
-    return correct.item()
+    right = 0
+    with torch.inference_mode():
+        for images, labels in loader:
+            images, labels = images.to(device), labels.to(device)
+            right += (model(images).argmax(dim=1) == labels).sum().item()
+    return right
 
 
 def main(folder):
@@ -71,10 +66,10 @@ def main(folder):
     for epoch in range(1, EPOCHS + 1):
         loss = train_epoch(model, train_loader, loss_fn, optimizer, device)
         print(f"Epoch [{epoch}/{EPOCHS}], loss {loss:.4f}", flush=True)
-    correct, total = count_correct(model, test_loader, device), len(test_loader.dataset)
-    print(f"{correct} of {total} test images right: {correct / total:.2%}")
+    right, total = count_correct(model, test_loader, device), len(test_loader.dataset)
+    print(f"{right} of {total} test images right: {right / total:.2%}")
     torch.save(model.state_dict(), "fashion_mnist.pt")
 
 
-if __name__ == "__main__":  # some systems import this file again in each worker
+if __name__ == "__main__":
     main(sys.argv[1] if len(sys.argv) > 1 else "data")  # the folder, if one is named

@@ -23,7 +23,7 @@ class Classifier(nn.Module):
         self.out = nn.Linear(64, 10)
 
     def forward(self, x):
-        x = x.view(x.size(0), -1)  # [N, 1, 28, 28] to [N, 784]
+        x = x.flatten(start_dim=1)  # [N, 1, 28, 28] to [N, 784]
         x = torch.relu(self.hidden1(x))  # [N, 128]
         x = torch.relu(self.hidden2(x))  # [N, 64]
         return self.out(x)  # logits, [N, 10]
@@ -36,39 +36,37 @@ def make_loader(folder, train):
         mine = DistributedSampler(dataset)  # shuffles, and deals out equal parts
     else:
         mine = range(rank, len(dataset), world_size)  # each image once, in order
-    settings = {"num_workers": 2, "persistent_workers": True}
-    settings["pin_memory"] = torch.cuda.is_available()
     assert BATCH_SIZE % world_size == 0, "choose a BATCH_SIZE that the GPUs can share"
     share = BATCH_SIZE // world_size  # all ranks together take 64
-    return DataLoader(dataset, batch_size=share, sampler=mine, **settings)
+    return DataLoader(list(dataset), batch_size=share, sampler=mine)
 
 
 def train_epoch(model, loader, loss_fn, optimizer, device):
     model.train()
-    no_wait = device.type == "cuda"  # on Apple's GPUs such copies can be wrong
-    running_loss, seen = torch.zeros((), device=device), 0
+    running_loss = 0.0
     for images, labels in loader:
-        images = images.to(device, non_blocking=no_wait)
-        labels = labels.to(device, non_blocking=no_wait)
+        images, labels = images.to(device), labels.to(device)
         loss = loss_fn(model(images), labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        running_loss += loss.detach() * len(labels)  # weighted by samples
-        seen += len(labels)
+        running_loss += loss.item() * len(labels)
+    running_loss = torch.tensor(running_loss, device=device)
     dist.all_reduce(running_loss)  # now it is the sum over all ranks
-    return running_loss.item() / (seen * dist.get_world_size())  # all see equally many
+    seen = len(loader.sampler) * dist.get_world_size()  # all see equally many
+    return running_loss.item() / seen
 
 
-@torch.inference_mode()
 def count_correct(model, loader, device):
     model.eval()
-    correct = torch.zeros((), dtype=torch.int64, device=device)
-    for images, labels in loader:
-        predicted = model(images.to(device)).argmax(dim=1)
-        correct += (predicted == labels.to(device)).sum()
-    dist.all_reduce(correct)
-    return correct.item()
+    right = 0
+    with torch.inference_mode():
+        for images, labels in loader:
+            images, labels = images.to(device), labels.to(device)
+            right += (model(images).argmax(dim=1) == labels).sum().item()
+    right = torch.tensor(right, device=device)
+    dist.all_reduce(right)
+    return right.item()
 
 
 def main(folder):
@@ -93,12 +91,12 @@ def main(folder):
         loss = train_epoch(parallel, train_loader, loss_fn, optimizer, device)
         if dist.get_rank() == 0:
             print(f"Epoch [{epoch}/{EPOCHS}], loss {loss:.4f}", flush=True)
-    correct, total = count_correct(model, test_loader, device), len(test_loader.dataset)
+    right, total = count_correct(model, test_loader, device), len(test_loader.dataset)
     if dist.get_rank() == 0:
-        print(f"{correct} of {total} test images right: {correct / total:.2%}")
+        print(f"{right} of {total} test images right: {right / total:.2%}")
         torch.save(model.state_dict(), "fashion_mnist.pt")
     dist.destroy_process_group()
 
 
-if __name__ == "__main__":  # some systems import this file again in each worker
+if __name__ == "__main__":
     main(sys.argv[1] if len(sys.argv) > 1 else "data")  # the folder, if one is named
