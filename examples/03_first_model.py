@@ -207,15 +207,16 @@ print("probabilities:", guess(flower))
 for p in (0.9, 0.5, 0.01):
     print(f"right class has {p}: loss {-math.log(p):.2f}")
 
-right = guess(flower)[label]
+right = guess(flower)[label].item()
 print(f"our flower, by hand: {-math.log(right):.4f}")
 print(f"CrossEntropyLoss:    {loss_fn(model(flower), label).item():.4f}")
 
 # %%
-# The less the network gives to the right class, the larger the loss. The last two lines
-# agree: ``CrossEntropyLoss`` makes the probabilities itself. **Give it the scores, not
-# the probabilities.** For many flowers it returns the mean. ``item()`` turns a tensor of
-# one number into a Python number.
+# The less the network gives to the right class, the larger the loss. Being sure of a
+# wrong class costs most. The last two lines agree: the program's ``CrossEntropyLoss``
+# makes the probabilities itself. **Give it the scores, not the probabilities.** For many
+# flowers it returns the mean. ``item()`` turns a tensor of one number into a Python
+# number.
 #
 # Change one weight, and go downhill
 # ----------------------------------
@@ -225,7 +226,7 @@ print(f"CrossEntropyLoss:    {loss_fn(model(flower), label).item():.4f}")
 # that the network itself stays as it is.
 
 trial = copy.deepcopy(model)  # the same 151 numbers, to play with
-weights = trial[4].weight  # of the last layer: 3 rows of 9
+weights = trial[4].weight  # of entry 4, the last layer: 3 rows of 9
 start = weights[0, 3].item()
 
 
@@ -329,15 +330,19 @@ plt.show()
 # nearly every training loop:** outputs, loss, ``zero_grad``, ``backward``, ``step``.
 # Lesson 4 uses another optimizer, Adam, which also adapts the steps to each number.
 #
-# **Now play with it.** In the program at the top, change ``lr=0.02`` to ``lr=1`` and run
-# it again: what happens? You can't break anything.
+# **Now play with it.** You can't break anything: this line trains a new network. What
+# is its last loss with a learning rate of 1? And with 0.0001?
 #
-# .. fold:: What happens with a learning rate of 1?
+# .. code-block:: python
 #
-#    The steps are so long that they jump over the valley and land higher up. The network
-#    ends with the same answer for every flower. With 0.0001 it is the other way round:
-#    the steps are so short that all of them together change little. When a loss doesn't
-#    fall, try another learning rate first.
+#    print(train(make_model(), X_train, y_train, lr=1)[-1])
+#
+# .. fold:: What happens?
+#
+#    With 1, the steps are so long that they jump over the valley and land higher up. The
+#    network ends with the same answer for every flower. With 0.0001 the steps are so
+#    short that all of them together change little. When a loss doesn't fall, try another
+#    learning rate first.
 #
 # .. question:: You train the same model again. Which loss comes first?
 #
