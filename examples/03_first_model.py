@@ -154,8 +154,8 @@ print("test: ", X_test.shape, y_test.shape)
 #
 # ``nn.Linear(4, 8)`` makes eight numbers from four. Each of the eight is a sum: the four
 # inputs, each multiplied by a *weight*, plus one more number, the *bias*. Then ``ReLU``
-# replaces negative numbers by zero. Without it, the network could draw only straight
-# borders.
+# replaces negative numbers by zero. Without it, three layers could do no more than a
+# single one.
 #
 # Let's make an untrained network, in a function, because we'll need another one later:
 
@@ -275,7 +275,7 @@ with torch.no_grad():
     ax.plot(values, [loss_at(value) for value in values], color="C0")
 for number, (value, loss) in enumerate(walk, start=1):
     ax.plot(value, loss, "o", color="C1", markersize=7)
-    place = {"xytext": (5, 5), "textcoords": "offset points"}
+    place = {"xytext": (-10, 6), "textcoords": "offset points"}
     ax.annotate(str(number), (value, loss), fontsize=11, **place)
 ax.set(
     xlabel="the weight (the other 150 numbers stay)",
