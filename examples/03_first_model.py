@@ -256,7 +256,7 @@ print(f"gradient: {weights.grad[0, 3].item():.2f}")  # backward() put it there
 # our :term:`steps <step>` get longer, or shorter?
 
 value, walk = start, []
-for _ in range(6):
+for _ in range(6):  # _ is a usual name for what we don't need
     trial.zero_grad()  # forget the gradients of the step before
     loss = loss_at(value)
     loss.backward()
