@@ -30,6 +30,6 @@ def run(make_model, X_train, y_train, X_test, y_test, device, epochs, seed):
     X_train, y_train = X_train.to(device), y_train.to(device)
     X_test, y_test = X_test.to(device), y_test.to(device)
     loss_fn = nn.CrossEntropyLoss()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
     train(model, X_train, y_train, loss_fn, optimizer, epochs)
     return accuracy(model, X_test, y_test)
