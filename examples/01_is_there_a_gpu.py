@@ -215,8 +215,9 @@ except (RuntimeError, AssertionError) as error:  # it depends on what is missing
 #
 # .. fold:: What the other messages mean
 #
-#    - ``The NVIDIA driver on your system is too old``: update it, or install a PyTorch
-#      for an older CUDA.
+#    - ``The NVIDIA driver on your system is too old``: update it, or install PyTorch 2.14
+#      or older, built for CUDA 12.6. From 2.15 on there are only builds for CUDA 13:
+#      :doc:`/setup`.
 #    - ``No CUDA GPUs are available``: there is a driver, but it reports no GPU to this
 #      program. Perhaps the environment variable ``CUDA_VISIBLE_DEVICES`` hides it.
 #
@@ -255,7 +256,9 @@ print(device_report())
 #    A build contains :term:`kernels <kernel>`, functions that run on the GPU, for some
 #    generations of GPUs. If yours is not among them, ``is_available()`` can be ``True``,
 #    and the first computation fails with ``CUDA error: no kernel image is available for
-#    execution on the device``. You need another build.
+#    execution on the device``. A GPU older than capability 7.5, such as a P100 or
+#    V100, needs PyTorch 2.14 or older; others need another build. ``python -m gpulesson``
+#    names it.
 #
 #    ``torch.cuda.get_arch_list()`` names the generations, by their :term:`compute
 #    capability`: ``sm_75`` is 7.5, ``sm_120`` is 12.0. Such an entry runs on GPUs with

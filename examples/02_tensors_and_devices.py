@@ -329,9 +329,9 @@ print(outputs.device)
 # %%
 # **All tensors of an operation must be on the same device**, and so is its result.
 #
-# There is an exception. In arithmetic, a *single number* may come from the CPU, even as a
-# tensor of shape ``[]``, such as ``torch.tensor(3.0)``. The folded cell tries it, then an
-# index, and then a number that is on the GPU:
+# In arithmetic, a *single number* may still come from the CPU, even as a tensor of shape
+# ``[]``, such as ``torch.tensor(3.0)``. The folded cell tries it, then an index, and then
+# a number that is on the GPU:
 
 # fold: Going further: a number and an index from the CPU, and a number from the GPU
 number = torch.tensor(3.0)
@@ -346,8 +346,9 @@ except RuntimeError as error:
 
 # %%
 # The number and the index work, but not the other way round: a number on the GPU with a
-# table on the CPU gives the error again. For an index the :ref:`error is worded
-# differently <error-indices>`.
+# table on the CPU gives the error again. For an index that is a list, the :ref:`error is
+# worded differently <error-indices>`. What also raises no error is a copy into a tensor,
+# such as ``on_gpu[0:2] = on_cpu``: it costs the time of a copy, though you see no ``to``.
 #
 # Find out which tensor was forgotten
 # -----------------------------------

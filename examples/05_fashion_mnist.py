@@ -218,8 +218,8 @@ def train_epoch(model, loader, optimizer):
 # of pictures.**
 #
 # With a :term:`GPU`, ``item()`` makes the CPU wait in every :term:`step` (:doc:`lesson 8
-# </lessons/08_was_it_faster>` measures it). The folded cell adds up on the
-# :term:`device` instead, and gets the same number:
+# </lessons/08_was_it_faster>`). The folded cell adds up on the :term:`device` instead, and
+# gets the same number:
 
 
 # fold: The same loss, read once an epoch
@@ -268,11 +268,12 @@ def evaluate(model, loader):
 # %%
 # ``eval()`` sets the :term:`evaluation mode`, which matters to layers such as
 # :term:`dropout`. In :term:`inference mode` PyTorch does not record what a
-# :term:`backward pass` would need; it is like ``torch.no_grad()``, but stricter. The
-# model's answer is the class with the largest score, which ``argmax(dim=1)`` finds in
-# each row. (Many scripts write ``best, answers = torch.max(scores, 1)`` for it.) Our
-# validation pictures are a single batch, so each number is read once. **Evaluate with**
-# ``eval()``, **in** ``inference_mode()``, **by** ``argmax(dim=1)``.
+# :term:`backward pass` would need; it is like ``torch.no_grad()``, but stricter: to train
+# with its results later, ``clone()`` them. The model's answer is the class with the
+# largest score, which ``argmax(dim=1)`` finds in each row; many scripts write ``best,
+# answers = torch.max(scores, 1)``. Ours is a single batch, so each number is read once.
+# **Evaluate with** ``eval()``, **in** ``inference_mode()``, **by**
+# ``argmax(dim=1)``.
 #
 # Now we train, with Adam as the :term:`optimizer`, and print a line per epoch in the form
 # of many scripts. Which of the two losses will be smaller at the end?

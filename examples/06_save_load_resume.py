@@ -250,8 +250,10 @@ def save(path, model, optimizer, scheduler, epoch, step=0):
 
 
 # %%
-# The file is written under another name, and renamed when it is whole: **a crash in the
-# middle leaves the checkpoint from before.** Now the way back:
+# The file is written under another name, and renamed when it is whole: **if the program
+# is killed in the middle, the checkpoint from before is still there.** After a power cut
+# the new file may be empty, unless you call ``os.fsync`` before renaming it. Now the way
+# back:
 
 
 def resume(path, model, optimizer, scheduler):

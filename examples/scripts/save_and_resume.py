@@ -22,7 +22,7 @@ def save(path, parts, epoch, step=0):
     checkpoint["gpu_rng"] = torch.cuda.get_rng_state_all()  # a list, maybe empty
     part = Path(f"{path}.part")
     torch.save(checkpoint, part)
-    part.replace(path)  # so a crash never leaves half a file
+    part.replace(path)  # so a kill never leaves half a file
 
 
 def resume(path, parts):
