@@ -35,7 +35,7 @@ from .paths import examples_dir
 
 logger = logging.getLogger(__name__)
 SCRIPT = "train.py"
-LABEL = "Output of this build"
+LABEL = "It printed"
 AT_ONCE = ThreadPoolExecutor(2)  # programs: each imports PyTorch, with one processor
 
 
