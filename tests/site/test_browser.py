@@ -16,6 +16,7 @@ PAGES = [
     "lessons/index",
     "lessons/guides/index",
     "glossary",
+    "about",
     "errors",
     "errors_rare",
     "instructors",
