@@ -35,7 +35,6 @@ from .paths import examples_dir
 
 logger = logging.getLogger(__name__)
 SCRIPT = "train.py"
-LABEL = "It printed"
 AT_ONCE = ThreadPoolExecutor(2)  # programs: each imports PyTorch, with one processor
 
 
@@ -63,7 +62,6 @@ class Run(SphinxDirective):
         outputs.append(AT_ONCE.submit(program))
         return [
             nodes.literal_block(line, line, language="bash"),
-            nodes.paragraph(LABEL, LABEL, classes=["machine"]),
             place,
         ]
 
