@@ -219,7 +219,7 @@ def introduction(machine: str, recording: Recording | None, data: str) -> nodes.
     if recording:
         others = sorted({*recording.data} - {*data.split("; ")})
         text += [nodes.Text(" Boxes marked "), nodes.emphasis("", "Recorded")]
-        text += nodes.Text(f" show what a real GPU put out: {short(recorded_on(recording))}.")
+        text += nodes.Text(f" show what a real GPU printed or drew: {short(recorded_on(recording))}.")
         if others:
             text += nodes.Text(
                 f" That run had other data ({'; '.join(others)}), so its losses and accuracies differ."
