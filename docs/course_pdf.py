@@ -25,7 +25,8 @@ def course_pages(site: Path) -> list[Path]:
     """Return the pages of the course in the order of its menu."""
     menu = BeautifulSoup((site / "index.html").read_text(encoding="utf-8"), "html.parser")
     links = [str(link["href"]) for link in menu.select(".sidebar-tree a.internal")]
-    return [site / link for link in ["index.html", *links] if Path(link).stem not in LEFT_OUT]
+    once = dict.fromkeys(["index.html", *links])  # a guide is in two parts of the menu
+    return [site / link for link in once if Path(link).stem not in LEFT_OUT]
 
 
 def print_course(browser: Browser, site: Path, pages: Iterable[Path], out: Path) -> None:

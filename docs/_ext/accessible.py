@@ -7,9 +7,6 @@ page is rendered through the template `whole_page.html`, which passes it to `fix
 from __future__ import annotations
 
 import re
-from collections import Counter
-from html import unescape
-from itertools import groupby
 from typing import Any
 
 from docutils import nodes
@@ -32,7 +29,7 @@ HALF = (
 LIST = '<path d="M4 6h12M4 12h16M4 18h9" stroke="currentColor" stroke-width="2"/>'
 ICONS = {"svg-sun-with-moon": HALF, "svg-moon-with-sun": HALF, "svg-toc": LIST}
 LANDMARKS = {"sidebar-drawer": "Site menu", "toc-drawer": "On this page"}
-GAP = re.compile(r"(?<=\S)(?=  +\S)|(?<=  )(?=\S)")  # where two blanks or more begin or end
+COLUMNS = re.compile(r"(?:.*\S {2,}\S.*(?:\n|\Z))+")  # lines with gaps
 BETWEEN = re.compile(r"(?<=[_.:/])(?=\w)|(?<=[a-z])(?=[A-Z])")  # two words of a name
 TAG_OR_BETWEEN = re.compile(f"<[^>]*>|{BETWEEN.pattern}")
 MODULES = ("module-", "gpulesson-")  # how the address of a module's section begins
@@ -117,45 +114,20 @@ def let_break(html: str) -> str:
 
 
 def keep_columns(html: str) -> str:
-    r"""Mark the lines of an output that are rows of a table: they scroll sideways where other lines wrap.
+    r"""Mark the lines of an output that have columns: they scroll sideways where other lines wrap.
 
     Examples
     --------
-    >>> print(keep_columns("<pre>one run:\na   1\nb  20\nc   3\n</pre>"))
+    >>> print(keep_columns("<pre>one run:\na   1\nb  20\n</pre>"))
     <pre>one run:
     <span class="columns">a   1
     b  20
-    c   3
     </span></pre>
     """
-
-    def marked(block: re.Match[str]) -> str:
-        lines = block[2].splitlines(keepends=True)
-        are_rows = iter(rows([unescape(line) for line in lines]))
-        groups = [(is_row, "".join(some)) for is_row, some in groupby(lines, key=lambda line: next(are_rows))]
-        inside = (f'<span class="columns">{text}</span>' if is_row else text for is_row, text in groups)
-        return f"{block[1]}{''.join(inside)}</pre>"
-
-    return re.sub(r"(<pre>(?:<span></span>)?)(.*?)</pre>", marked, html, flags=re.DOTALL)
-
-
-def rows(lines: list[str]) -> list[bool]:
-    """Return which lines are rows: their gaps begin or end where those of other lines do, or they end there.
-
-    Three lines need one such place in common, two lines need three.
-    """
-    places = [
-        {found.start() for found in GAP.finditer(line)}
-        | ({len(line.rstrip())} if "  " in line.strip() else set())
-        for line in lines
-    ]
-    shared = Counter(
-        place for line, found in zip(lines, places, strict=True) for place in found if line[:place].strip()
-    )
-    return [
-        any(shared[place] > 2 for place in found) or sum(shared[place] > 1 for place in found) > 2
-        for found in places
-    ]
+    head, start, text = html.partition("<pre><span></span>" if "<pre><span>" in html else "<pre>")
+    text, end, tail = text.partition("</pre>")
+    marked = COLUMNS.sub(r'<span class="columns">\g<0></span>', text)
+    return "".join((head, start, marked, end, tail))
 
 
 def tidy(app: Sphinx, document: nodes.document) -> None:

@@ -16,6 +16,7 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 from .paths import gallery_dir
+from .recorded.files import described
 
 # the theme's --color-foreground-primary and --color-background-primary; in light they are black and white
 DARK_INK, DARK_GROUND = "#cfd0d0", "#131416"
@@ -34,6 +35,7 @@ STYLE: Any = {
     "svg.hashsalt": "lesson",  # unchanged sources give the same bytes
 }
 CARD = (3.6, 2.4)  # inches, of the picture on a lesson's card
+CARD_INK = "#808890"  # seen on a light card and on a dark one
 
 
 def reset(gallery_conf: Any, fname: str) -> None:
@@ -102,7 +104,7 @@ def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: Any) -> str:
     for number in plt.get_fignums():
         figure = plt.figure(number)
         path = Path(next(block_vars["image_path_iterator"])).with_suffix(".svg")
-        markup += save(figure, path, Path(gallery_conf["src_dir"]), title(figure))
+        markup += save(figure, path, Path(gallery_conf["src_dir"]), described(figure))
         save_card(figure, path.with_suffix(".png"))
     plt.close("all")
     return markup
@@ -118,14 +120,9 @@ def save_card(figure: Any, path: Path) -> None:
         axes.tick_params(which="both", length=0, labelleft=False, labelbottom=False, labelright=False)
         for words in (*axes.texts, *filter(None, [axes.get_legend()])):
             words.remove()
+        axes.spines[:].set_color(CARD_INK)
     figure.set_size_inches(*CARD)
-    figure.savefig(path, dpi=160, facecolor="white")
-
-
-def title(figure: Any) -> str:
-    """Return the title of the whole, or of its parts."""
-    parts = [axes.get_title() for axes in figure.axes if axes.get_title()]
-    return " ".join((figure.get_suptitle() or "; ".join(parts)).split())
+    figure.savefig(path, dpi=160)
 
 
 def size(svg: str) -> tuple[int, int]:

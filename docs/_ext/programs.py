@@ -37,7 +37,6 @@ from .paths import examples_dir
 
 logger = logging.getLogger(__name__)
 SCRIPT = "train.py"
-LABEL = "Output of this build"
 AT_ONCE = ThreadPoolExecutor(2)  # programs: each imports PyTorch, with one processor
 
 
@@ -60,7 +59,6 @@ class Run(SphinxDirective):
         line = " ".join(["python", *words])
         return [
             nodes.literal_block(line, line, language="bash"),
-            nodes.paragraph(LABEL, LABEL, classes=["machine"]),
             self.output(nodes.literal_block(language="none", classes=["sphx-glr-script-out"]), program),
         ]
 

@@ -50,7 +50,7 @@ SHARES = {
 TASK = 0.5  # an exercise, whose subject its lesson explains
 EXCERPT = 120  # characters
 APART = nodes.section, nodes.title, nodes.Invisible, nodes.raw, nodes.image, addnodes.desc, addnodes.glossary
-UNREAD = {"no-search", "sphx-glr-script-out", "recorded", "machine", "measured", "covers"}
+UNREAD = {"no-search", "sphx-glr-script-out", "recorded", "same", "machine", "measured", "covers"}
 # words of a question beside its subject; and words that matter, though Sphinx's list of stop words has them
 FILLERS = """
 best can get go good help know like make many mean much need please say still thing try use

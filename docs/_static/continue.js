@@ -11,9 +11,9 @@
     bar.className = "progress";
     if (next) {
       const link = document.createElement("a");
-      link.textContent = next.textContent;
+      link.textContent = `Continue with lesson ${next.textContent}`;
       link.href = read[stopped] || !section ? next.href : `${next.href}#${section}`;
-      bar.append("Continue where you stopped: ", link, ". ");
+      bar.append(link);
     }
     const forget = document.createElement("button");
     forget.textContent = "Forget my progress";
@@ -22,7 +22,7 @@
       Progress.mark(Progress.load());
       bar.remove();
     };
-    bar.append("✓ read to the end, ★ exercise passed. Only this browser knows. ", forget);
+    bar.append("✓ read to the end, ★ exercise passed. Only this browser knows.", forget);
     document.querySelector(".doors, .sphx-glr-thumbnails").before(bar);
   }
 }

@@ -2,7 +2,7 @@
 // code can be copied.
 "use strict";
 
-const areas = [...document.querySelectorAll("pre, .table-wrapper, .math-wrapper, .output_html")];
+const areas = [...document.querySelectorAll("pre, .table-wrapper, .math-wrapper, .output_html, .live, .recorded")];
 
 // All are measured before one is changed, or the browser would lay out the page anew for each. What it does not render
 // yet is measured when it does.
@@ -62,7 +62,7 @@ for (const [box, selector] of [["__navigation", ".sidebar-drawer"], ["__toc", ".
   };
   addEventListener("keydown", shut);
   matchMedia("(min-width: 63em)").addEventListener("change", shut);
-  matchMedia("(min-width: 82em)").addEventListener("change", shut);
+  matchMedia("(min-width: 79em)").addEventListener("change", shut);
   drawer.addEventListener("click", (event) => event.target.closest("a") && shut(event));
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 import pytest
+from _ext.figures import STYLE
 from browser import SETTLE, UNFOLD, check_accessible, check_width, opened, violations
 from pages import GUIDES, LESSONS, page_name
 
@@ -16,6 +17,7 @@ PAGES = [
     "lessons/index",
     "lessons/guides/index",
     "glossary",
+    "about",
     "errors",
     "errors_rare",
     "instructors",
@@ -204,6 +206,28 @@ def test_88_columns_of_code_fit_beside_the_menu(browser, address):
         code = tab.locator(".exercise details pre").inner_text()
         assert max(map(len, code.splitlines())) == 88
         assert tab.evaluate(f"{cut}.map(area => area.textContent)") == []
+
+
+def test_a_page_has_one_width_and_its_contents_beside_it(browser, address):
+    widths = """[...document.querySelectorAll(
+        "article section > :is(p:not(.downloads), .overview, .drawing, .highlight-Python)"
+    )].map(part => Math.round(part.getBoundingClientRect().width))"""
+    with opened(browser, viewport={"width": 1280, "height": 800}) as context:
+        tab = context.new_page()
+        tab.goto(f"{address}lessons/{LESSONS[0].stem}.html")
+        assert len(set(tab.evaluate(widths))) == 1 < len(tab.evaluate(widths))
+        link = tab.locator(".toc-tree a >> visible=true").first.bounding_box()
+        assert link["x"] + link["width"] <= 1280
+        assert not tab.locator(".toc-overlay-icon").locator("visible=true").count()
+
+
+def test_the_letters_of_a_figure_are_large_enough_on_a_telephone(browser, address):
+    scale = "figure => figure.getBoundingClientRect().width / figure.getAttribute('width')"
+    with opened(browser, viewport={"width": 375, "height": 800}) as context:
+        tab = context.new_page()
+        tab.goto(f"{address}lessons/{LESSONS[2].stem}.html")
+        for figure in tab.locator("img.figure").locator("visible=true").all():
+            assert STYLE["font.size"] * 4 / 3 * figure.evaluate(scale) >= 10
 
 
 def test_wide_output_is_reached_with_the_keyboard(browser, address):

@@ -129,7 +129,7 @@ def test_without_javascript_a_drawer_opens_by_its_check_box(browser, address, bo
     with opened(browser, viewport=PHONE, java_script_enabled=False) as context:
         tab = context.new_page()
         tab.goto(address + PAGE)
-        link = tab.locator(f"{drawer} a").last
+        link = tab.locator(f"{drawer} a:not(.sidebar-tree ul ul a)").last  # in no closed part of the menu
         assert not link.is_visible()
         tab.locator(f"label[for={box}]:not(.overlay)").locator("visible=true").click()
         assert link.is_visible()
@@ -191,9 +191,9 @@ def test_copy_buttons_on_a_telephone_hide_no_code(browser, address):
         line = copy.evaluate("""button => {
           const code = document.createRange();
           code.selectNodeContents(button.parentElement.querySelector("pre"));
-          return [...code.getClientRects()].find(({width}) => width > 0).top;
+          return [...code.getClientRects()].findLast(({width}) => width > 0).bottom;
         }""")
-        assert line >= box["y"] + box["height"]
+        assert line <= box["y"]
 
 
 def test_without_a_clipboard_there_is_no_button(browser, address):

@@ -61,6 +61,7 @@ def test_a_lesson_is_read_at_its_end_and_the_next_one_follows(tab):
     read_to_the_end(tab, FIRST)
     assert marked(tab, "read") == [FIRST]
     assert go_on(tab) == go_on(tab, "lessons/index.html") == f"{LESSONS[1].stem}.html"
+    assert tab.locator(".progress a").inner_text().startswith("Continue with lesson 2 ·")
     read_to_the_end(tab, LAST)
     assert go_on(tab) is None
     assert marked(tab, "read") == [FIRST, LAST]

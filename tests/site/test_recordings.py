@@ -18,7 +18,8 @@ from types import ModuleType
 
 import pytest
 import torch
-from _ext.recorded.files import RecordingError, load
+from _ext.recorded.files import RecordingError, described, load
+from matplotlib.figure import Figure
 from PIL import Image
 from processes import run_script
 from projects import CONF, ROOT, TABLES, Project, lesson
@@ -62,6 +63,22 @@ figure, axes = plt.subplots(figsize=(4, 3))
 axes.plot([1, 2])
 axes.set_title("A line")
 plt.show()
+
+# %%
+# A figure that tells the machine.
+
+# fold: Draw it
+
+plt.plot([2, 1])
+plt.title(os.environ["MACHINE"])
+print("drawn")
+
+# %%
+# What nobody needs.
+
+# fold: Going further: once more
+
+print("again on", os.environ["MACHINE"])
 
 # %%
 # HTML.
@@ -143,33 +160,43 @@ def boxes(project: Project) -> list[str]:
     return [" ".join(box.get_text().split()) for box in project.page("lessons/01_first").select(".recorded")]
 
 
-LABEL = "Recorded: Pretended GPU 9000, PyTorch 9.8.7, 2026-01-31"
+LABEL = "Recorded: Pretended GPU 9000"
 
 
 def test_both_outputs_stand_below_their_cell(recorded):
     page = recorded.page("lessons/01_first")
-    (live,) = [tag for tag in page.select(".live") if "computed on" in tag.get_text()]
-    said = [label.get_text() for label in page.select(".live > p")]
-    assert said[0].startswith("Output of this build") and len(said) == len({*said})  # once a page
-    assert said[1].endswith("in a box: Pretended GPU 9000, PyTorch 9.8.7, 2026-01-31")
+    (live,) = [tag for tag in page.select(".live") if tag.pre and "computed on" in tag.pre.get_text()]
+    (said,) = page.select("p.machines")  # once a page, before all outputs
+    assert said.find_all_next(class_="live")[0] is page.select_one(".live")
+    assert re.fullmatch(
+        r"The outputs on this page were computed on a CPU with PyTorch \d+\.\d+\. Boxes marked Recorded "
+        r"show what a real GPU printed or drew: Pretended GPU 9000, PyTorch 9\.8, 2026-01-31\.",
+        said.get_text(),
+    )
     assert live.pre.get_text() == "computed on this machine\n"
     box = live.find_next_sibling()
     assert "recorded" in box["class"] and box.p.get_text() == LABEL
     assert box.pre.get_text() == "computed on the GPU\n"
-    assert re.fullmatch(r"Wall time .+ s", box.select_one(".measured").get_text())
     html = [tag.td.get_text() for tag in page.select(".output_html")]
     assert html == ["this machine", "the GPU"]
 
 
-def test_what_a_gpu_printed_likewise_is_not_printed_twice(recorded):
+def test_what_a_gpu_put_out_likewise_is_not_shown_twice(recorded):
     """The recorder's texts are those of sphinx-gallery to the letter: prints, escapes, warnings, values."""
     found = boxes(recorded)
-    assert len(found) == 3 and all(box.startswith(LABEL) for box in found)
-    for part, box in zip(("computed on the GPU", "Its picture", "the GPU Wall"), found, strict=True):
+    assert len(found) == 4 and all(box.startswith(LABEL) for box in found)
+    for part, box in zip(("computed on the GPU", "drawn", "again on the GPU", "the GPU"), found, strict=True):
         assert part in box
     text = next(cell.stdout for cell in load(recorded.folder / "docs/recordings/01_first.json").cells[2:])
     assert text[:2] == ("a       tab, red, “quotes”", "to stderr") and text[-1] == "[1, 2]"
     assert any("UserWarning: mind this" in line for line in text)
+
+
+def test_an_aside_folds_its_outputs_away(recorded):
+    page = recorded.page("lessons/01_first")
+    (aside,) = [fold for fold in page.select("details.code") if "further" in fold.summary.get_text()]
+    outputs = [output.get_text() for output in aside.select(".sphx-glr-script-out pre")]
+    assert outputs == ["again on this machine\n", "again on the GPU\n"]
 
 
 def test_what_a_gpu_computed_bears_its_name_and_memory(recorded):
@@ -177,20 +204,44 @@ def test_what_a_gpu_computed_bears_its_name_and_memory(recorded):
     page = recorded.page("lessons/01_first")
     assert len([tag for tag in page.select(".live") if "cuda:0" in tag.get_text()]) == 1
     said = " ".join(label.get_text() for label in page.select(".live > p.machine"))
-    assert "Practice GPU (simulated on the CPU), PyTorch " in said
+    assert "Computed on: Practice GPU (simulated on the CPU)" in said
     memory = [cell.peak_memory for cell in load(recorded.folder / "docs/recordings/01_first.json").cells]
-    assert memory == [0, 0, 0, 0, 0, 0, 4096, 0]
+    assert memory == [0, 0, 0, 0, 0, 0, 0, 0, 4096, 0]
 
 
-def test_a_recorded_figure_is_on_the_page(recorded):
+def test_a_recorded_figure_comes_first_where_it_is_another(recorded):
     page = recorded.page("lessons/01_first")
     (picture,) = page.select(".recorded img")
-    assert picture["alt"] == "A line" and picture["width"] == "400"
-    (file,) = (recorded.folder / "docs/recordings/01_first").iterdir()
+    assert picture["alt"] == "the GPU" and picture["width"] == "640"
+    fold = picture.find_parent(class_="recorded").find_next_sibling("details")
+    assert re.fullmatch(
+        r"The same on this build['’]s machine: CPU, PyTorch \d+\.\d+", fold.summary.get_text()
+    )
+    assert {image["alt"] for image in fold.select("img")} == {"this machine"}
+    assert fold.pre.get_text() == "drawn\n"
     shown = recorded.folder / "out/lessons" / picture["src"]
+    (file,) = (recorded.folder / "docs/recordings/01_first").glob("02-*")
     assert shown.read_bytes() == file.read_bytes() and file.read_bytes()[8:12] == b"WEBP"
     with Image.open(file) as opened:
-        assert int(picture["height"]) == round(400 * opened.height / opened.width)
+        assert int(picture["height"]) == round(640 * opened.height / opened.width)
+
+
+@pytest.mark.parametrize(
+    ("labels", "alt"),
+    [
+        (("setosa", "virginica"), "Speeds, left"),
+        (("CPU, 16 cores", "H200"), "Speeds, left, CPU, 16 cores, H200"),
+    ],
+)
+def test_a_figure_is_described_with_the_devices_of_its_legend(labels, alt):
+    figure = Figure()
+    figure.suptitle("Speeds")
+    axes = figure.subplots(1, 2)[0]
+    axes.set_title("left")
+    for label in labels:
+        axes.plot([1], label=label)
+    axes.legend()
+    assert described(figure) == alt and described(Figure()) == "figure"
 
 
 def test_every_cell_is_recorded_once_and_in_order(recorded):
@@ -201,13 +252,15 @@ def test_every_cell_is_recorded_once_and_in_order(recorded):
         "import os, sys, warnings",
         'print("a\\ttab,\\x1b[31m red\\x1b[0m, \\u201cquotes\\u201d  ")',
         "import matplotlib.pyplot as plt",
+        "# fold: Draw it",
+        "# fold: Going further: once more",
         "class Table:",
         "silent = __name__",
         "from gpulesson import practice",
         "practice.stop()",
     ]
-    assert recording.cells[5].stdout == recording.cells[5].html == recording.cells[5].figures == ()
-    assert recording.cells[7].stdout[0].startswith("__main__ [] examples 0.")
+    assert recording.cells[7].stdout == recording.cells[7].html == recording.cells[7].figures == ()
+    assert recording.cells[9].stdout[0].startswith("__main__ [] examples 0.")
 
 
 def test_downloads_know_nothing_of_recordings(recorded):
@@ -224,7 +277,7 @@ def test_the_measured_table_says_what_when_and_with_what(recorded):
     name, machine, data, seconds, current = rows[1]
     assert (name, data) == ("A lesson", "none")
     assert machine.split() == ["Pretended", "GPU", "9000", "2026-01-31"]
-    assert seconds.endswith(" s") and current == "8 of 8 cells"
+    assert seconds.endswith(" s") and current == "10 of 10 cells"
     (run,) = [item.get_text() for item in page.select("li") if "Pretended" in item.get_text()]
     for part in ("2 × ", "9.8.7", "CUDA 99.9", "0.98.7", "999.01", "3.99.1", "gpulesson 0.1.0", "Linux 9.9"):
         assert part in run
@@ -252,10 +305,18 @@ def test_a_changed_cell_and_those_after_it_are_out_of_date(project):
     script.write_text(script.read_text().replace("figsize=(4, 3)", "figsize=(4, 2)"))
     build = project.build(MACHINE="this machine")
     assert build.status == 0 and build.warnings() == []
-    said = "recorded output is out of date for 5 cells of 01_first "
-    listed = build.log.split(said)[1].splitlines()[1:6]
+    said = "recorded output is out of date for 7 cells of 01_first "
+    listed = build.log.split(said)[1].splitlines()[1:8]
     lines = script.read_text().splitlines()
-    firsts = ["import matplotlib", "class Table:", "silent = ", "from gpulesson", "practice.stop()"]
+    firsts = [
+        "import matplotlib",
+        "# fold: Draw",
+        "# fold: Going",
+        "class Table:",
+        "silent = ",
+        "from gpulesson",
+        "practice.stop()",
+    ]
     for text, first in zip(listed, firsts, strict=True):
         line, code = re.fullmatch(r"  line (\d+): (.+)", text).groups()
         assert code.startswith(first)
@@ -263,7 +324,7 @@ def test_a_changed_cell_and_those_after_it_are_out_of_date(project):
     (found,) = boxes(project)
     assert "computed on the GPU" in found
     assert not project.page("lessons/01_first").select(".recorded img")
-    assert "3 of 8 cells" in project.page("tables").get_text()
+    assert "3 of 10 cells" in project.page("tables").get_text()
     build = project.build("-D", "gpulesson_release=1", MACHINE="this machine")
     assert build.status != 0 and build.warnings()[0].startswith(said)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -158,6 +160,27 @@ class Recording:
     run: Run
     data: tuple[str, ...]
     cells: tuple[RecordedCell, ...]
+
+
+# -- what a recorder and a build say likewise, so that they can be compared
+
+
+def described(figure: Any) -> str:
+    """Describe a figure of matplotlib by its titles, and by its legend where that names a device."""
+    axes = figure.axes
+    legends = [legend for legend in (*(one.get_legend() for one in axes), *figure.legends) if legend]
+    words = [figure.get_suptitle(), *(one.get_title() for one in axes)]
+    named = [text.get_text() for legend in legends for text in legend.get_texts()]
+    if re.search(r"\b(cpu|cuda|mps|xpu)\b", " ".join(named), re.IGNORECASE):
+        words += named
+    return ", ".join(" ".join(word.split()) for word in words if word) or "figure"
+
+
+def sources(variables: dict[str, Any]) -> set[str]:
+    """Name the data that a lesson has loaded."""
+    data = sys.modules.get("gpulesson.data")
+    kinds = (data.Images, data.Iris) if data else ()
+    return {value.source for value in variables.values() if isinstance(value, kinds)}
 
 
 # -- writing and reading

@@ -1,14 +1,16 @@
 """Puts the recorded output of a GPU beside the output of this build, cell by cell, each with its machine.
 
-While a lesson runs, `mark_cell` writes a mark after each cell into the generated page: the cell's hash, and
-the machine that ran it. When the page is read, the output around each mark gets a label, and a box with the
-recording of that cell follows if the GPU printed something else. Notebooks and scripts are made from the
-lesson itself, without marks. The table of all recordings says on which GPU each lesson was recorded, when,
-and how many of its cells are up to date.
+While a lesson runs, `mark_cell` writes a mark after each cell into the generated page: the cell's hash, the
+machine that ran it, and the data. When the page is read, a sentence above the first output names that
+machine, and a box shows the recording of each cell whose text or whose figure was another on the GPU; figures
+are compared by their descriptions. Notebooks and scripts are made from the lesson itself, without marks. The
+table of all recordings says on which GPU each lesson was recorded, when, and how many of its cells are up to
+date.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,38 +30,41 @@ from ..boxes import fold
 from ..freshness import digest, fingerprint
 from ..paths import docname, executed_scripts
 from ..tables import table
-from .files import Figure, RecordedCell, Recording, RecordingError, Run, lines_of, load, read_cells
+from .files import Figure, RecordedCell, Recording, RecordingError, Run, lines_of, load, read_cells, sources
 
 logger = logging.getLogger(__name__)
 
 HEAD: list[object] = ["Lesson", "Recorded on", "Data", "Wall time", "Up to date"]
 NONE = (
-    "No GPU run has been recorded yet. All output on these pages is of the machine that built them, and its "
-    "label says which that is."
+    "No GPU run has been recorded yet. All output on these pages is of the machine that built them, which "
+    "each page names."
 )
+ASIDE = "Going further"  # begins the name of a folded cell whose output is folded, too
 
 # -- the mark behind a cell
 
 
 class ran_cell(nodes.Invisible, nodes.Element):
-    """Marks the end of a cell; `hash` is the cell's, `machine` the one that ran it."""
+    """Marks the end of a cell: its `hash`, the `machine` that ran it, the `data` it knows."""
 
 
 class RanCell(SphinxDirective):
     """The mark that `mark_cell` leaves."""
 
     required_arguments = 1
-    option_spec: ClassVar[Any] = {"machine": directives.unchanged}
+    option_spec: ClassVar[Any] = {"machine": directives.unchanged, "data": directives.unchanged}
 
     def run(self) -> list[nodes.Node]:
-        return [ran_cell("", hash=self.arguments[0], machine=self.options.get("machine", ""))]
+        machine, data = (self.options.get(name, "") for name in self.option_spec)
+        return [ran_cell("", hash=self.arguments[0], machine=machine, data=data)]
 
 
 def mark_cell(block: Any, block_vars: dict[str, Any], gallery_conf: Any) -> str:
     """Return the mark of the cell that just ran; for sphinx-gallery it is an image scraper's markup."""
     cells = read_cells(Path(block_vars["src_file"]))
     key = next(cell.hash for cell in cells if cell.line == block.lineno)
-    return f"\n.. ran-cell:: {key}\n   :machine: {machine()}\n"
+    data = "; ".join(sorted(sources(block_vars["example_globals"])))
+    return f"\n.. ran-cell:: {key}\n   :machine: {machine()}\n   :data: {data}\n"
 
 
 def machine() -> str:
@@ -103,7 +108,7 @@ def is_text(node: nodes.Node) -> bool:
 
 
 class PlaceOutputs(SphinxTransform):
-    """Label the output of each cell, and put the cell's recording after it."""
+    """Label the output of each cell, and put the cell's recording beside it."""
 
     default_priority = 500
 
@@ -119,17 +124,34 @@ class PlaceOutputs(SphinxTransform):
         if recording and (stale := [mark["hash"] for mark in marks if mark["hash"] not in known]):
             cells = read_cells(Path(self.env.doc2path(self.env.docname)).with_suffix(".py"))
             facts["stale_cells"] = [f"line {c.line}: {c.first_line}" for c in cells if c.hash in stale]
-        shown = recording if any(mark["hash"] in known for mark in marks) else None
-        said = None
+        said, first, boxes = "", None, 0
         for mark in marks:
-            live = gather(mark)
-            group = this_build(mark["machine"], said, shown, live) if live else None
-            said = mark["machine"] if live else said
-            cell = known.get(mark["hash"])
+            live, cell = gather(mark), known.get(mark["hash"])
             box = (
                 recorded_box(recordings_dir(self.app), recording, cell, live) if recording and cell else None
             )
-            mark.replace_self([node for node in (group, box) if node])
+            group = nodes.container("", *live, classes=["live"]) if live else None
+            if group and mark["machine"] != said:
+                if said:
+                    group.insert(0, label(f"Computed on: {mark['machine'].partition(',')[0]}"))
+                said = mark["machine"]
+            found: list[nodes.Node] = [node for node in (group, box) if node]
+            if group and box and any(box.findall(nodes.image)):  # the GPU's picture comes first
+                found = [box, fold(f"The same on this build's machine: {short(said)}", group, kind="same")]
+            first, boxes = first or (mark if found else None), boxes + bool(box)
+            place = mark.parent.index(mark)
+            code = mark.parent[place - 1]
+            if isinstance(code, nodes.admonition) and code[0].astext().startswith(ASIDE):
+                code += found
+            else:
+                mark.parent.insert(place + 1, found)
+        if first:
+            shown = recording if boxes else None
+            machine = next((mark["machine"] for mark in marks if mark["machine"]), "")
+            text = introduction(machine, shown, marks[-1]["data"])
+            first.parent.insert(first.parent.index(first), text)
+        for mark in marks:
+            mark.parent.remove(mark)
 
     def recording(self, lesson: str) -> Recording | None:
         path = recordings_dir(self.app) / f"{lesson}.json"
@@ -187,40 +209,38 @@ def refuse_strays(app: Sphinx, env: BuildEnvironment) -> None:
 # -- the boxes below a cell
 
 
-def this_build(
-    machine: str, said: str | None, recording: Recording | None, live: Sequence[nodes.Node]
-) -> nodes.container:
-    """Label the output of this build's machine: in words once a page, later only where the machine changes.
+def introduction(machine: str, recording: Recording | None, data: str) -> nodes.paragraph:
+    """Say once a page what computed its outputs, and what is in its boxes."""
+    text = nodes.paragraph("", classes=["machine", "machines"])
+    if machine:
+        device, _, version = short(machine).partition(", ")
+        device = "a CPU" if device == "CPU" else f"the {device}"
+        text += nodes.Text(f"The outputs on this page were computed on {device} with {version}.")
+    if recording:
+        others = sorted({*recording.data} - {*data.split("; ")})
+        text += [nodes.Text(" Boxes marked "), nodes.emphasis("", "Recorded")]
+        text += nodes.Text(f" show what a real GPU printed or drew: {short(recorded_on(recording))}.")
+        if others:
+            text += nodes.Text(
+                f" That run had other data ({'; '.join(others)}), so its losses and accuracies differ."
+            )
+    return text
 
-    All other output gets a short mark from the style sheet.
-    """
-    if said is None:
-        head = [label("Output of this build", machine)]
-        if recording:
-            text = f"Where a GPU gave something else, it follows in a box: {recorded_on(recording)}"
-            head.append(nodes.paragraph(text, text, classes=["measured"]))
-    else:
-        head = [nodes.paragraph(machine, machine, classes=["machine"])] if machine != said else []
-    return nodes.container("", *head, *live, classes=["live"])
+
+def short(machine: str) -> str:
+    """Shorten the version: PyTorch 2.15.0+cpu is PyTorch 2.15."""
+    return re.sub(r"(?<=PyTorch )(\d+\.\d+)[^,]*", r"\1", machine)
 
 
 def recorded_box(
     recordings: Path, recording: Recording, cell: RecordedCell, live: Sequence[nodes.Node]
 ) -> nodes.container | None:
-    """Show the GPU's output; None if it was the same."""
+    """Show what the GPU put out; None if that was the same."""
     if same(cell, live):
         return None
-    if not (cell.stdout or cell.html or cell.figures):
-        return box(recording, nodes.paragraph("", "This cell printed nothing there."))
-    measured = f"Wall time {cell.seconds:.3f} s"
-    if cell.peak_memory:
-        measured += f", peak GPU memory {cell.peak_memory / 2**20:,.3f} MiB"
     content = shown(recordings / recording.lesson, cell)
-    return box(recording, *content, nodes.paragraph("", measured, classes=["measured"]))
-
-
-def box(recording: Recording, *content: nodes.Node) -> nodes.container:
-    return nodes.container("", label("Recorded", recorded_on(recording)), *content, classes=["recorded"])
+    content = content or [nodes.paragraph("", "This cell printed nothing there.")]
+    return nodes.container("", label(f"Recorded: {recording.run.gpu}"), *content, classes=["recorded"])
 
 
 def recorded_on(recording: Recording) -> str:
@@ -228,15 +248,13 @@ def recorded_on(recording: Recording) -> str:
     return f"{run.gpu}, PyTorch {run.torch}, {run.date}"
 
 
-def label(text: str, machine: str) -> nodes.paragraph:
-    whole = f"{text}: {machine}" if machine else text
-    return nodes.paragraph(whole, whole, classes=["machine"])
+def label(text: str) -> nodes.paragraph:
+    return nodes.paragraph(text, text, classes=["machine"])
 
 
 def shown(folder: Path, cell: RecordedCell) -> list[nodes.Node]:
-    """Show figures, folded, text and HTML in sphinx-gallery's order and classes."""
-    pictures = [picture(folder, figure) for figure in cell.figures]
-    found: list[nodes.Node] = [fold("Its picture", *pictures, kind="picture")] if pictures else []
+    """Show figures, text and HTML in sphinx-gallery's order and classes."""
+    found = [picture(folder, figure) for figure in cell.figures]
     if cell.stdout:
         text = "\n".join(cell.stdout)
         found.append(nodes.literal_block(text, text, language="none", classes=["sphx-glr-script-out"]))
@@ -255,10 +273,13 @@ def picture(folder: Path, figure: Figure) -> nodes.Node:
 
 
 def same(cell: RecordedCell, live: Sequence[nodes.Node]) -> bool:
-    """Return whether this build and the GPU printed the same text, or nothing, and no figures or HTML."""
+    """Return whether this build and the GPU put out the same text and the same figures, and no HTML."""
     texts = [lines_of(node.astext()) for node in live if isinstance(node, nodes.literal_block)]
-    printed = [cell.stdout] if cell.stdout else []
-    return len(texts) == len(live) and texts == printed and not (cell.html or cell.figures)
+    pictures = [
+        node["alt"] for node in live if isinstance(node, nodes.image) and "only-light" in node["classes"]
+    ]
+    drawn = [figure.alt for figure in cell.figures]
+    return not cell.html and texts == ([cell.stdout] if cell.stdout else []) and pictures == drawn
 
 
 # -- the page of all recordings

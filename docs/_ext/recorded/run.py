@@ -26,7 +26,6 @@ import torch
 import torchvision
 
 import gpulesson
-from gpulesson.data import Images, Iris
 from gpulesson.device import device_report
 from practice_gpu import PracticeWarning
 
@@ -40,8 +39,10 @@ from .files import (
     Recording,
     RecordingError,
     Run,
+    described,
     lines_of,
     read_cells,
+    sources,
     write,
 )
 
@@ -116,7 +117,7 @@ def record(script: Path, folder: Path, run: Run, project: Path) -> Path:
             figures = tuple(draw(number, pictures) for number in plt.get_fignums())
             plt.close("all")
             cells.append(recorded(cell, result, figures, project))
-    data = {value.source for value in vars(main).values() if isinstance(value, Images | Iris)}
+    data = sources(vars(main))
     torch_state.reset({}, script.name)
     return write(Recording(script.stem, run, tuple(sorted(data)), tuple(cells)), pictures, folder)
 
@@ -226,6 +227,4 @@ def draw(number: int, pictures: dict[str, bytes]) -> Figure:
     sha256 = hashlib.sha256(picture).hexdigest()
     name = f"{len(pictures) + 1:02}-{sha256[:8]}.webp"
     pictures[name] = picture
-    titles = [figure.get_suptitle(), *(axes.get_title() for axes in figure.axes)]
-    alt = ", ".join(" ".join(title.split()) for title in titles if title) or "figure"
-    return Figure(name, sha256, alt, round(figure.get_figwidth() * figure.dpi))
+    return Figure(name, sha256, described(figure), round(figure.get_figwidth() * figure.dpi))
