@@ -8,8 +8,8 @@ control: where its median leaves 0.99 to 1.01, the result is inconclusive. At th
 must be the same bit for bit.
 
 Batches, a list and a DataLoader feed the 784-128-64-10 network at batch 64, with fused Adam. The rows with
-one batch an epoch have lesson 3's flowers and network (120, and 4-8-9-3), with Adam; with validation, 30 flowers are
-evaluated after each epoch. There a step takes so little time that the work of an epoch shows.
+one batch an epoch have lesson 3's flowers and network (120, and 4-8-9-3), with Adam; with validation, 30
+flowers are evaluated after each epoch. There a step takes so little time that the work of an epoch shows.
 """
 
 from __future__ import annotations

@@ -217,9 +217,9 @@ def train_epoch(model, loader, optimizer):
 # school of 8 pupils counted as much as a school of 64. **Multiply each loss by its number
 # of pictures.**
 #
-# With a :term:`GPU`, ``item()`` makes the CPU wait in every :term:`step` (:doc:`lesson 8
-# </lessons/08_was_it_faster>`). The folded cell adds up on the :term:`device` instead, and
-# gets the same number:
+# With a :term:`GPU`, ``item()`` makes the CPU wait in every :term:`step` (:doc:`lesson
+# 8 </lessons/08_was_it_faster>`). The folded cell adds up on the :term:`device`
+# instead, and gets the same number:
 
 
 # fold: The same loss, read once an epoch
