@@ -62,10 +62,10 @@ print("test: ", tuple(X_test.shape), tuple(y_test.shape))
 # A picture has become a row of 784 numbers. Here are the first eight, dark on white:
 
 # fold: Draw eight pictures with their classes
-_, axes = plt.subplots(1, 8, figsize=(7, 1.4), layout="constrained")
+_, axes = plt.subplots(1, 8, figsize=(7.5, 1.5), layout="constrained")
 for ax, picture, label in zip(axes, X_train[:8], y_train[:8].tolist(), strict=True):
     ax.imshow(picture.reshape(28, 28), cmap="gray_r")
-    ax.set_title(data.class_names[label], fontsize=9)
+    ax.set_title(data.class_names[label], fontsize=10)
     ax.axis("off")
 plt.show()
 

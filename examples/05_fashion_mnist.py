@@ -71,7 +71,7 @@ print("label:", label, "for", names[label])
 
 # fold: Draw the first picture of each class
 short = [name.removesuffix("/top").replace("Ankle boot", "Boot") for name in names]
-fig, grid = plt.subplots(2, 5, figsize=(4.8, 2.7), layout="constrained")
+fig, grid = plt.subplots(2, 5, figsize=(4.5, 2.7), layout="constrained")
 for number, axes in enumerate(grid.flat):
     first = int((train_set.targets == number).nonzero()[0])
     axes.imshow(train_set.data[first], cmap="gray_r")
@@ -303,7 +303,7 @@ linear_seconds = time.perf_counter() - start
 # fold: Draw both losses
 epochs = range(1, len(losses) + 1)
 lowest = min(epochs, key=lambda epoch: validation_losses[epoch - 1])
-fig, ax = plt.subplots(figsize=(4.8, 3.2), layout="constrained")
+fig, ax = plt.subplots(figsize=(4.5, 3.2), layout="constrained")
 for each, name in ((losses, "training"), (validation_losses, "validation")):
     ax.plot(epochs, each, marker="o", markersize=4)
     ax.text(len(epochs) + 0.2, each[-1], name, va="center")
@@ -429,7 +429,7 @@ for number in range(1000):
 wrong = confusion.clone()
 wrong.fill_diagonal_(0)
 truth, answer = divmod(wrong.argmax().item(), 10)  # of the largest
-fig, ax = plt.subplots(figsize=(4.8, 4.8), layout="constrained")
+fig, ax = plt.subplots(figsize=(4.5, 4.8), layout="constrained")
 colours = plt.get_cmap("Oranges")(0.7 * wrong.numpy() / wrong.max().item())
 colours[range(10), range(10)] = plt.get_cmap("Blues")(0.3)  # the diagonal
 ax.imshow(colours)
@@ -461,7 +461,7 @@ print(f"largest loss: {losses.max():.2f}")
 # almost nothing. Would you have known better?
 
 # fold: Draw the ten pictures with the largest loss
-fig, grid = plt.subplots(2, 5, figsize=(4.8, 3.4), layout="constrained")
+fig, grid = plt.subplots(2, 5, figsize=(4.5, 3.4), layout="constrained")
 for index, axes in zip(worst.tolist(), grid.flat, strict=True):
     axes.imshow(images[index, 0], cmap="gray_r")
     axes.set_title(short[labels[index]], fontsize=11)
