@@ -209,7 +209,7 @@ except (RuntimeError, AssertionError) as error:  # it depends on what is missing
 # number raises an error, and **its words tell you what is missing**:
 #
 # - ``Found no NVIDIA driver on your system``: the system's own program for the GPU, its
-#   :term:`driver`, is missing.
+#   :term:`driver`, is missing. Without an NVIDIA GPU that is as it should be.
 # - ``Torch not compiled with CUDA enabled``: this PyTorch was made without support for
 #   NVIDIA's GPUs. If you have no GPU, setup gave you this one, and all is well.
 #
@@ -353,8 +353,8 @@ print("made on:", three.device)
 #    2. Write ``pick_device``. It returns a CUDA GPU where there is one, and else the
 #       CPU. Check it: it is called on a machine with a GPU, and on one without.
 #    3. Write ``scores``. It makes images and weights on the device that it is given, and
-#       multiplies them there. Each row of weights has to become a column of the product:
-#       ``weights.T``, as in NumPy.
+#       multiplies them there: ``images @ weights.T``. The ``.T`` swaps rows and columns;
+#       lesson 2 draws it.
 #    4. Run the file: ``python exercise_01.py``. It computes on your machine, and on one
 #       with a GPU, which is simulated if you have none.
 #
@@ -365,9 +365,10 @@ print("made on:", three.device)
 # .. solution::
 #    :file: solution_01.py
 #
-#    The device is picked in one place, and passed to everything that makes a tensor. So
-#    nothing has to be copied, and the result stays on the device. ``choose_device()`` or
-#    ``torch.accelerator`` do as well for ``pick_device``.
+#    With ``"cuda"`` alone, ``pick_device`` runs, and the line fails that makes the
+#    first tensor. The device is picked in one place, and passed to everything that
+#    makes a tensor. So nothing has to be copied, and the result stays on the device.
+#    ``choose_device()`` or ``torch.accelerator`` do as well for ``pick_device``.
 #
 # .. keypoints::
 #

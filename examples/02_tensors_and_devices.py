@@ -18,7 +18,7 @@ everyone gets.
    .. prereq::
 
       - :doc:`/lessons/01_is_there_a_gpu`, with its picture of the two memories
-      - In Python: lists, and slices of them such as ``rows[0:2]``
+      - In Python: lists, slices of them such as ``rows[0:2]``, and dictionaries
 """
 
 # %%
@@ -74,8 +74,8 @@ print("table[1:2]: ", table[1:2].shape)
 # %%
 # It is the number in row 1 and column 2. The last two lines both pick row 1, but
 # ``table[1]`` is a row, and ``table[1:2]`` is a table with one row. **An index takes its
-# dimension away, but a slice keeps it.** A model wants a table, so for a single flower
-# you'll write a slice.
+# dimension away, but a slice keeps it.** A model usually gets a
+# table, with a row for each flower.
 #
 # Lay each picture out as one row
 # -------------------------------
@@ -330,8 +330,11 @@ print(outputs.device)
 # **All tensors of an operation must be on the same device**, and so is its result.
 #
 # In arithmetic, a *single number* may still come from the CPU, even as a tensor of shape
-# ``[]``, such as ``torch.tensor(3.0)``. The folded cell tries it, then an index, and then
-# a number that is on the GPU:
+# ``[]``, such as ``torch.tensor(3.0)``. So may an index, which picks rows. The other way
+# round does not work: a number on the GPU with a table on the CPU gives the error again,
+# and an index on the GPU an error with :ref:`other words <error-indices>`. What also
+# raises no error is a copy into a tensor, such as ``on_gpu[0:2] = on_cpu``: it costs the
+# time of a copy, though you see no ``to``.
 
 # fold: Going further: a number and an index from the CPU, and a number from the GPU
 number = torch.tensor(3.0)
@@ -345,11 +348,6 @@ except RuntimeError as error:
     print(error)
 
 # %%
-# The number and the index work, but not the other way round: a number on the GPU with a
-# table on the CPU gives the error again. For an index that is a list, the :ref:`error is
-# worded differently <error-indices>`. What also raises no error is a copy into a tensor,
-# such as ``on_gpu[0:2] = on_cpu``: it costs the time of a copy, though you see no ``to``.
-#
 # Find out which tensor was forgotten
 # -----------------------------------
 #
@@ -375,8 +373,8 @@ print("model: ", model.weight.device)
 #
 # ``device = torch.device("cuda")`` only makes a label. But inside a block ``with
 # torch.device("cuda"):`` the GPU is the *default device*, on which new tensors and models
-# are made. :func:`torch.set_default_device` does the same for the whole program. The
-# folded cell makes one tensor outside such a block, and three things inside:
+# are made. :func:`torch.set_default_device` does the same for the whole program. Only
+# ``torch.from_numpy`` stays on the CPU there: its tensor uses the NumPy array's memory.
 
 # fold: Going further: make tensors inside a block with a default device
 import numpy as np
@@ -388,9 +386,8 @@ with torch.device("cuda"):
     print("from_numpy:", torch.from_numpy(np.ones(3)).device)
 
 # %%
-# Inside, only ``from_numpy`` stays on the CPU: its tensor uses the memory of the NumPy
-# array. **A default device decides where new tensors are made, but moves none that
-# exist.** This course passes ``device`` to each call instead, so that you see it.
+# **A default device decides where new tensors are made, but moves none that exist.**
+# This course passes ``device`` to each call instead, so that you see it.
 #
 # .. fold:: Going further: a default device in code that you did not write
 #
@@ -407,8 +404,7 @@ with torch.device("cuda"):
 #
 # When a GPU's memory is full, a program usually stops. So PyTorch counts: *allocated* is
 # what your tensors use, and *reserved* is all that it has got from the GPU's
-# :term:`driver`. The folded cell makes a tensor of two numbers, four bytes each, deletes
-# it, and prints how the counts change:
+# :term:`driver`. The folded cell tries it with a tensor of two numbers:
 
 # fold: Going further: count the memory of a small tensor
 

@@ -88,7 +88,7 @@ lengths, widths = torch.meshgrid(
 )
 petals = torch.stack([lengths.flatten(), widths.flatten()], dim=1)
 sepals = X_train[:, :2].mean(dim=0).expand(len(petals), 2)  # of mean length and width
-fig, axes = plt.subplots(1, 2, figsize=(7, 3.8), sharey=True, layout="constrained")
+fig, axes = plt.subplots(2, 1, figsize=(4.5, 6), sharex=True, layout="constrained")
 for ax, one, name in zip(axes, (untrained, model), ("before", "after"), strict=True):
     with torch.no_grad():
         answers = one(torch.cat([sepals, petals], dim=1)).argmax(dim=1)
@@ -99,17 +99,18 @@ for ax, one, name in zip(axes, (untrained, model), ("before", "after"), strict=T
         flowers = X_test[y_test == number]
         species = iris.class_names[number]
         ax.scatter(flowers[:, 2], flowers[:, 3], marker=marker, label=species)
-    ax.set(xlabel="petal length (cm)", title=f"{name} training")
+    ax.set(ylabel="petal width (cm)", title=f"{name} training")
 # All flowers have the same sepals here, so one near a border may be on its wrong side.
-axes[0].set_ylabel("petal width (cm)")
+axes[1].set_xlabel("petal length (cm)")
 fig.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3)
 fig.suptitle("What the network answers for each petal")
 plt.show()
 
 # %%
 # Before, it gave every flower the same answer. Now each species has its region, and
-# nobody told the network where the borders are. How does that work? Let's take the
-# program apart.
+# nobody told the network where the borders are. One flower it gets wrong; can you find
+# it? It must be near a border, though the colours are those for sepals of mean size.
+# How does that work? Let's take the program apart.
 #
 # Describe a flower by four numbers
 # ---------------------------------
@@ -150,12 +151,12 @@ print("test: ", X_test.shape, y_test.shape)
 #
 # .. drawing:: network.svg
 #
-#    Our flower on its way through the network. ``N`` is the number of flowers.
+#    Our flower on its way through the trained network. ``N`` is the number of flowers.
 #
 # ``nn.Linear(4, 8)`` makes eight numbers from four. Each of the eight is a sum: the four
 # inputs, each multiplied by a *weight*, plus one more number, the *bias*. Then ``ReLU``
 # replaces negative numbers by zero. Without it, three layers could do no more than a
-# single one.
+# single one, because sums of sums are sums again.
 #
 # Let's make an untrained network, in a function, because we'll need another one later:
 
@@ -212,21 +213,23 @@ print(f"our flower, by hand: {-math.log(right):.4f}")
 print(f"CrossEntropyLoss:    {loss_fn(model(flower), label).item():.4f}")
 
 # %%
-# The less the network gives to the right class, the larger the loss. Being sure of a
-# wrong class costs most. The last two lines agree: the program's ``CrossEntropyLoss``
-# makes the probabilities itself. **Give it the scores, not the probabilities.** For many
-# flowers it returns the mean. ``item()`` turns a tensor of one number into a Python
-# number.
+# The less the network gives to the right class, the larger the loss, without a
+# limit. Being sure of a wrong class costs most. The last two lines agree: the program's
+# ``CrossEntropyLoss`` makes the probabilities itself. **Give it the scores, not the
+# probabilities.** For many flowers it returns the mean. ``item()`` turns a tensor of
+# one number into a Python number.
 #
 # Change one weight, and go downhill
 # ----------------------------------
 #
 # Training looks for parameters with a small loss. Which way should it change a weight?
-# Let's pick one, and move it a little each way. We do that in a copy of the network, so
-# that the network itself stays as it is.
+# Let's pick one, and move it a little each way. ``Sequential`` counts its entries from 0,
+# with the ReLUs, so the last layer is entry 4. Any of its 27 weights will do; we take the
+# one in row 0 and column 3. And we work in a copy of the network, so that the network
+# itself stays as it is.
 
 trial = copy.deepcopy(model)  # the same 151 numbers, to play with
-weights = trial[4].weight  # of entry 4, the last layer: 3 rows of 9
+weights = trial[4].weight  # 3 rows of 9
 start = weights[0, 3].item()
 
 
@@ -270,7 +273,7 @@ for _ in range(6):  # _ is a usual name for what we don't need
 
 # fold: Draw the walk over the loss
 values = [-2.6 + 0.05 * i for i in range(63)]
-fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
+fig, ax = plt.subplots(figsize=(4.5, 3.2), layout="constrained")
 with torch.no_grad():
     ax.plot(values, [loss_at(value) for value in values], color="C0")
 for number, (value, loss) in enumerate(walk, start=1):
@@ -280,7 +283,7 @@ for number, (value, loss) in enumerate(walk, start=1):
 ax.set(
     xlabel="the weight (the other 150 numbers stay)",
     ylabel="loss",
-    title="Each step goes downhill, and is shorter than the one before",
+    title="Each step goes downhill, and is shorter",
 )
 ax.grid(alpha=0.3)
 plt.show()
@@ -318,7 +321,7 @@ for epoch in (1, 100, 500):
 # %%
 
 # fold: Draw the losses
-fig, ax = plt.subplots(figsize=(7, 3), layout="constrained")
+fig, ax = plt.subplots(figsize=(4.5, 2.8), layout="constrained")
 ax.plot(range(1, 501), losses)
 ax.set(xlabel="epoch", ylabel="loss", title="The loss of the training flowers falls")
 ax.grid(alpha=0.3)
@@ -440,7 +443,7 @@ print(f"GPU: first loss {gpu_losses[0]:.4f}, last loss {gpu_losses[-1]:.4f}")
 #
 # .. covers:: S3.8 S3.9
 #
-# You can skip these three, and open them when you are curious.
+# You can skip all of this, and come back when you are curious.
 
 # fold: Going further: why the loop keeps loss.item(), and not loss
 # How much of the GPU's memory does a loss keep? It holds on to the results that it was

@@ -6,7 +6,7 @@ Change two places of a training loop so that it runs on a :term:`GPU`, add what 
 loops often lack, and take the finished loop with you.
 
 .. overview::
-   :teaching: 29
+   :teaching: 30
    :exercises: 15
 
    .. objectives::
@@ -62,8 +62,10 @@ print("test: ", tuple(X_test.shape), tuple(y_test.shape))
 # A picture has become a row of 784 numbers. Here are the first eight, dark on white:
 
 # fold: Draw eight pictures with their classes
-_, axes = plt.subplots(1, 8, figsize=(7.5, 1.5), layout="constrained")
-for ax, picture, label in zip(axes, X_train[:8], y_train[:8].tolist(), strict=True):
+_, axes = plt.subplots(2, 4, figsize=(4.5, 2.6), layout="constrained")
+for ax, picture, label in zip(
+    axes.flat, X_train[:8], y_train[:8].tolist(), strict=True
+):
     ax.imshow(picture.reshape(28, 28), cmap="gray_r")
     ax.set_title(data.class_names[label], fontsize=10)
     ax.axis("off")
@@ -171,9 +173,10 @@ for epoch in range(3):
     print(f"epoch {epoch + 1}: loss {loss.item():.3f} on {loss.device}")
 
 # %%
-# These are the losses from above, apart from rounding: a real GPU adds up in another
-# order. **Move the model once, before the loop. Move each batch, inputs and targets,
-# inside the loop,** before the :term:`forward pass`, the call of ``model(inputs)``.
+# These are the losses from above. On a real GPU the last digits may differ, because
+# it adds up in another order. **Move the model once, before the loop. Move each batch,
+# inputs and targets, inside the loop,** before the :term:`forward pass`, the call of
+# ``model(inputs)``.
 #
 # Follow one step, call by call
 # -----------------------------
@@ -184,10 +187,11 @@ for epoch in range(3):
 #
 #    The five calls of a training step, and where each of them computes.
 #
-# Let's take one step slowly, with a new model. We watch the loss, and a single number
-# among the model's :term:`parameters <parameter>`: entry 9 of the last layer's bias. It
-# is added to the score of class 9. **Call 1,** the forward pass, computes the scores.
-# **Call 2** computes the loss:
+# You can also watch such a loop line by line: :doc:`/film`. Let's take one step slowly,
+# with a new model. We watch the loss, and a single number among the model's
+# :term:`parameters <parameter>`: entry 9 of the last layer's bias. It is added to the
+# score of class 9. **Call 1,** the forward pass, computes the scores. **Call 2**
+# computes the loss:
 
 torch.manual_seed(0)
 model = make_model().to(device)
@@ -324,18 +328,18 @@ for shuffle in (False, True):
     model = make_model().to(device)
     batches = DataLoader(by_class, batch_size=100, shuffle=shuffle)
     train(model, batches, loss_fn, epochs=3)
-    answers = model(X_test.to(device)).argmax(dim=1).cpu()
+    answers = model(X_test.to(device)).argmax(dim=1).cpu()  # a better test comes below
     right = (answers == y_test).sum().item()
     print(f"shuffle {shuffle}: {right} right, answers {answers.unique().tolist()}")
 
 # %%
 # Without shuffling, a batch holds one or two classes. It changes the model towards these,
-# and undoes what earlier batches taught. It never predicts most of the classes.
+# and undoes what earlier batches taught. In the end the model never predicts most of the
+# classes.
 # **Shuffle the training data in each epoch.**
 #
-# If all pictures fit into the GPU's memory, you can also move them once, and cut the
-# batches there, as lesson 9 does. The folded cell prints how much memory they take, with
-# four bytes for each pixel:
+# Going further: if all pictures fit into the GPU's memory, you can also move them once,
+# and cut the batches there, as lesson 9 does.
 
 # fold: Going further: cut a batch from pictures that are on the device
 X_gpu = X_train.to(device)  # once, before the loop
@@ -351,10 +355,9 @@ print("this batch was made on", batch.device)
 # .. covers:: S4.2
 #
 # A model can learn its training pictures by heart, and do worse on others
-# (:term:`overfitting`). So test it on :term:`held-out data`. The folded cell trains on
-# only a hundred pictures, for a hundred epochs, and tests on these and on others:
+# (:term:`overfitting`). So test it on :term:`held-out data`. Let's train on only a
+# hundred pictures, for a hundred epochs, and test on these and on others:
 
-# fold: Going further: watch a model overfit a hundred pictures
 few = TensorDataset(X_train[:100], y_train[:100])
 torch.manual_seed(0)
 model = make_model().to(device)
@@ -367,6 +370,8 @@ for name, X, y in (
     print(f"{len(y)} pictures that it has {name}: {right / len(y):.1%} right")
 
 # %%
+# It knows its hundred pictures by heart. The others show what it has learned.
+#
 # Some layers work differently in training. A :term:`dropout` layer sets random
 # values to zero, so that the model does not rely on a few. What does it do in a test?
 
@@ -402,7 +407,7 @@ print("evaluation mode:", dropout(ones).tolist())
 #
 # For the :term:`accuracy`, **count the right answers of all test batches, and divide
 # once, at the end.** The mean of the batches' accuracies is wrong if the last batch is
-# shorter. The folded cell shows it with ten answers, eight of them right:
+# shorter.
 
 # fold: Going further: take the mean of two batches
 right = torch.tensor([1.0, 1, 1, 1, 1, 1, 1, 1, 0, 0])
@@ -412,8 +417,7 @@ print("right / answers:    ", right.sum().item() / len(right))
 
 # %%
 # Some models predict a number instead of a class, such as how bright a picture is. Then
-# the targets, the outputs and the loss are different, but the loop stays. The folded
-# cell prints the brightness of six test pictures, and what a model predicts:
+# the targets, the outputs and the loss are different, but the loop stays.
 
 # fold: Going further: predict a number instead of a class
 
@@ -457,16 +461,16 @@ def train_and_test(device):
             for inputs, targets in test_batches:
                 inputs, targets = inputs.to(device), targets.to(device)
                 right += (model(inputs).argmax(dim=1) == targets).sum().item()
-        print(f"epoch {epoch + 1}: {right / len(test_set):.1%} right")
+        print(f"epoch {epoch + 1}: {right / len(test_batches.dataset):.1%} right")
 
 
 # %%
 # Each epoch trains and then tests, so each sets both modes. For your own task, change
-# ``make_model`` and the two loaders.
+# ``make_model``, the two loaders, and perhaps ``loss_fn``.
 #
 # How long does it take? The practice GPU can't say, so we stop it. Then
 # ``choose_device()`` returns your GPU, or the CPU if you have none. The first run on a
-# device also loads what it needs, so look at the second. Will a GPU be faster?
+# device also loads what it needs, so look at the second.
 
 import time
 
@@ -486,8 +490,9 @@ for device in devices:
         print(f"{run} run on {device_name(device)}: {seconds:.2f} seconds")
 
 # %%
-# If you have a GPU, don't be surprised if it took about as long as the CPU, or longer. If
-# you have none, you haven't missed much here. **Why was it not faster?**
+# On a GPU the same run takes about as long as on the CPU, or longer: the recorded
+# times of :doc:`lesson 8 </lessons/08_was_it_faster>` show it. So if you have none, you
+# haven't missed much here. **Why is it not faster?**
 #
 # - *The model is small.* Python has to launch each operation on the GPU, and this takes
 #   longer than its few calculations.
@@ -504,9 +509,8 @@ print(f"three epochs of the loader: {time.perf_counter() - start:.2f} seconds")
 
 # %%
 # No GPU makes that part shorter. **A GPU pays off when each operation holds a lot of
-# work,** as in larger models and batches. :doc:`/lessons/08_was_it_faster`
-# measures from which size on, and :doc:`/lessons/09_feeding_the_gpu` makes the loader
-# faster.
+# work,** as in larger models and batches. Lesson 8 measures from which size on, and
+# :doc:`/lessons/09_feeding_the_gpu` makes the loader faster.
 #
 # Exercise
 # --------
@@ -537,7 +541,9 @@ print(f"three epochs of the loader: {time.perf_counter() - start:.2f} seconds")
 #    :file: solution_04.py
 #
 #    ``run`` uses the other two. ``train_step`` switches to training mode by itself, and
-#    ``accuracy`` to evaluation mode, so it does not matter which was called last.
+#    ``accuracy`` to evaluation mode, so it does not matter which was called last. Of the
+#    five calls, ``accuracy`` needs only the first: with the last three it would train on
+#    the test pictures.
 #
 # .. keypoints::
 #

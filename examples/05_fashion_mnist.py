@@ -118,7 +118,7 @@ print(len(train_loader), "batches, the last one with", 5000 % 64, "pictures")
 # - ``forward`` says what happens to a batch. It runs when you call ``model(x)``.
 
 
-# fold: New to classes? Here is a smaller one, without PyTorch
+# fold: Going further: a smaller class, without PyTorch
 class Line:
     def __init__(self, weight, bias):
         self.weight = weight  # this object's own number
@@ -222,7 +222,7 @@ def train_epoch(model, loader, optimizer):
 # instead, and gets the same number:
 
 
-# fold: The same loss, read once an epoch
+# fold: Going further: the same loss, read once an epoch
 def train_epoch_reading_once(model, loader, optimizer):
     model.train()
     running_loss, seen = torch.zeros((), device=device), 0  # (): a single number
@@ -240,7 +240,7 @@ def train_epoch_reading_once(model, loader, optimizer):
 for train in (train_epoch, train_epoch_reading_once):
     torch.manual_seed(0)  # the same first weights, and the same order of pictures
     again = Classifier().to(device)
-    loss = train(again, train_loader, torch.optim.Adam(again.parameters()))
+    loss = train(again, train_loader, torch.optim.Adam(again.parameters(), lr=3e-3))
     print(f"{train.__name__}: loss {loss:.3f}")
 
 # %%
@@ -271,12 +271,12 @@ def evaluate(model, loader):
 # :term:`backward pass` would need; it is like ``torch.no_grad()``, but stricter: to train
 # with its results later, ``clone()`` them. The model's answer is the class with the
 # largest score, which ``argmax(dim=1)`` finds in each row; many scripts write ``best,
-# answers = torch.max(scores, 1)``. Ours is a single batch, so each number is read once.
+# answers = torch.max(scores, 1)``.
 # **Evaluate with** ``eval()``, **in** ``inference_mode()``, **by**
 # ``argmax(dim=1)``.
 #
-# Now we train, with Adam as the :term:`optimizer`, and print a line per epoch in the form
-# of many scripts. Which of the two losses will be smaller at the end?
+# Now we train, with Adam as the :term:`optimizer`, and print a line per epoch. Which of
+# the two losses will be smaller at the end?
 
 
 def fit(model, epochs=7):
@@ -314,10 +314,10 @@ ax.set_title(f"The validation loss is lowest after epoch {lowest}")
 plt.show()
 
 # %%
-# At first both fall. Later the training loss falls further, but the validation loss
-# hardly follows; the dotted line marks its lowest point. From there on the model learns
-# its 5,000 pictures, rather than what clothes look like. This is :term:`overfitting`.
-# **Watch both losses, and stop where the validation loss no longer falls.**
+# At first both fall. Later only the training loss does; the dotted line marks the lowest
+# validation loss. From there on the model learns its 5,000 pictures, rather than what
+# clothes look like. This is :term:`overfitting`. **Watch both losses, and stop when the
+# validation loss has not fallen for some epochs.**
 #
 # .. fold:: Going further: the same loop, kept in a function
 #
@@ -346,10 +346,10 @@ plt.show()
 # A small window of 3 × 3 pixels slides over the picture. At each place its nine pixels
 # are multiplied by nine weights, and their sum becomes one pixel of a new picture.
 # Training finds the weights; they are the same at all places, so an edge or a sleeve is
-# found wherever it is. ``Conv2d(1, 8, 3, padding=1)`` makes eight new pictures from one,
-# each with its own weights, and a border of zeros, the padding, keeps them as large as
-# before. ``MaxPool2d(2)`` then keeps the largest of each 2 × 2 pixels, which halves
-# height and width.
+# found wherever it is. ``Conv2d(1, 8, 3, padding=1)`` makes eight new pictures from
+# one, each with its own weights, and a border of zeros, the padding, keeps them as
+# large as before. The windows of ``conv2`` look at all eight at once. ``MaxPool2d(2)``
+# then keeps the largest of each 2 × 2 pixels, which halves height and width.
 
 
 class Convolutional(nn.Module):
@@ -410,8 +410,8 @@ for name, each, seconds in rows:
 # ------------------------------------------------
 #
 # *Which* mistakes does the convolutional network make? We count its answers in a table of
-# ten rows and ten columns, the :term:`confusion matrix`. Row 3, column 6 counts the
-# pictures of class 3 that it took for class 6:
+# ten rows and ten columns, the :term:`confusion matrix`. The row *Dress* and the column
+# *Shirt* count the dresses that it took for shirts:
 
 images, labels = next(iter(validation_loader))  # all 1,000
 with torch.inference_mode():
@@ -456,7 +456,7 @@ print(f"middle loss:  {losses.median():.2f}")
 print(f"largest loss: {losses.max():.2f}")
 
 # %%
-# Half of the pictures have a loss below the middle one, which is small. The largest loss
+# Half of the pictures have a loss below the middle one. The largest loss
 # is far above the 2.3 of a model that knows nothing: here the model gave the right class
 # almost nothing. Would you have known better?
 
@@ -537,18 +537,18 @@ _, right = evaluate(cnn, test_loader)
 print(f"{right} of {len(test_set)} test pictures right: {right / len(test_set):.1%}")
 
 # %%
-# This is the number to tell others. If you now improved the model by it, you would need
-# new test pictures.
+# Tell others this number; two per cent more or less are luck. To improve the model by it,
+# you would need new test pictures.
 #
 # Take the whole lesson with you as one script
 # --------------------------------------------
 #
-# Here is everything in one file that needs ``torch`` (2.9 or later) and ``torchvision``
-# only. It trains on all 60,000 pictures, on a GPU if there is one, and saves what the
-# model has learned, its :term:`state_dict`, as ``fashion_mnist.pt``. Start it with
-# ``python fashion_mnist.py FOLDER``; it downloads the pictures into this folder if need
-# be. To train the other network, put the class ``Convolutional`` into the file, and write
-# its name in ``main``.
+# Here are the first network, its training and the test in one file that needs ``torch``
+# (2.9 or later) and ``torchvision`` only. It trains on all 60,000 pictures, on a GPU if
+# there is one, and saves what the model has learned, its :term:`state_dict`, as
+# ``fashion_mnist.pt``. Start it with ``python fashion_mnist.py FOLDER``; it downloads
+# the pictures into this folder if need be. To train the other network, put the class
+# ``Convolutional`` into the file, and write its name in ``main``.
 #
 # .. script:: fashion_mnist.py
 #

@@ -95,20 +95,22 @@ loaded.eval()  # to predict
 print(loaded.load_state_dict(weights))
 
 # %%
-# Every number has found its place, and ``loaded`` answers as ``model`` does. Don't forget
-# ``eval()``: a new model is in :term:`training mode`, in which :term:`dropout` changes
-# its answers at random, and you get no error.
+# Every number has found its place, so ``loaded`` now answers as ``model`` does.
+# Don't forget ``eval()``: a new model is in :term:`training mode`, in which
+# :term:`dropout` changes its answers at random, and you get no error.
 #
 # Go on tomorrow
 # --------------
 #
-# **Save** more than the weights, after each epoch:
+# **Save** more than the weights, after each epoch. Our run also has a
+# :term:`scheduler`, which lowers the :term:`learning rate` from epoch to epoch. If
+# yours has none, leave its lines out.
 
 checkpoint = {
     "model": model.state_dict(),
     "optimizer": optimizer.state_dict(),
     "scheduler": scheduler.state_dict(),
-    "epoch": epoch + 1,  # so many are done
+    "epoch": epoch + 1,  # this many are done
 }
 torch.save(checkpoint, "lesson6-run.pt")
 
@@ -141,7 +143,7 @@ for epoch in range(checkpoint["epoch"], 10):
 #      - the weights: ``model.state_dict()``
 #      - at the end
 #    * - go on after a stop
-#      - all that changes in a run: ``checkpoint``
+#      - what changes in a run: ``checkpoint``
 #      - after each epoch, and on a :ref:`signal <signal>`
 #    * - write none of this yourself
 #      - with :ref:`AutoSave <autosave>`
@@ -172,7 +174,7 @@ from_weights = [train(resumed, optimizer, scheduler, epoch) for epoch in (8, 9)]
 # fold: Draw the losses of both
 import matplotlib.pyplot as plt
 
-fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
+fig, ax = plt.subplots(figsize=(4.5, 3.3), layout="constrained")
 epochs = range(1, 11)
 ax.plot(epochs, expected, "o-", label="without a break")
 ax.plot(epochs[8:], from_weights, "s--", label="resumed with the weights alone")
@@ -187,7 +189,7 @@ plt.show()
 # %%
 # The loss jumps, although every weight is as before the break. What was lost?
 #
-# - the :term:`learning rate`: the :term:`scheduler` had made it about ten times smaller,
+# - the learning rate: the scheduler had made it about ten times smaller,
 # - Adam's averages of past :term:`gradients <gradient>` for every weight: the
 #   :term:`optimizer state`,
 # - how many epochs are done,
@@ -242,7 +244,7 @@ def save(path, model, optimizer, scheduler, epoch, step=0):
         "epoch": epoch,
         "step": step,
         "random": torch.get_rng_state(),
-        "gpu_random": torch.cuda.get_rng_state_all(),  # one for each GPU
+        "gpu_random": torch.cuda.get_rng_state_all(),  # a list; without a GPU, empty
     }
     unfinished = Path(f"{path}.part")
     torch.save(checkpoint, unfinished)
@@ -479,6 +481,8 @@ print("the function was called:", marker.exists())
 # Save when the cluster asks the run to end
 # -----------------------------------------
 #
+# If you have no cluster, you can skip to the exercise.
+#
 # On a *cluster*, many computers that many people share, a run may only take so long. When
 # the time is over, the system sends your program a *signal*: ``SIGTERM`` asks it to end.
 # Seconds later, `with Slurm
@@ -486,7 +490,8 @@ print("the function was called:", marker.exists())
 # ``SIGKILL``, which no program can refuse.
 #
 # By default Python ends at once, and saves nothing. So we note the signal, and look for
-# it after each :term:`step`. The lines for your own loop are marked as *new*:
+# it after each :term:`step`. Open the fold: the lines for your own loop are marked as
+# *new*. We'll call ``run``, and say with ``asked_at`` when the signal comes.
 
 # fold: A run that saves when it gets a signal, and goes on
 import signal
@@ -517,7 +522,7 @@ def run(path, asked_at=None):
 
 
 # %%
-# We send the signal ourselves, after step 4 of epoch 6, and start the run again:
+# Here it comes after step 4 of epoch 6, both counted from 0. Then we start the run again:
 
 Path("lesson6-stopped.pt").unlink(missing_ok=True)  # a new run
 try:
@@ -535,8 +540,8 @@ print("the same weights:", same_weights(model, whole))
 # on.** The *exit status* says how a program ended: 0 is for success, and 75 for "try
 # again later".
 #
-# :doc:`/cluster` has the job scripts, and a way to :ref:`skip batches without loading
-# them <cluster-skip>`. Here is the whole as one script:
+# The page :doc:`/cluster` has the job scripts, and a way to :ref:`skip batches without
+# loading them <cluster-skip>`. Here is the whole as one script:
 #
 # .. script:: save_and_resume.py
 #
@@ -552,9 +557,8 @@ print(torch.cat([before, *after]).sort().values.tolist())
 
 # %%
 # Some came twice and others never, without an error: the second start has another order.
-# **Give the loader a generator, and set its** :term:`seed` **in each epoch.** If it has
-# workers, leave out ``persistent_workers``, which changes the first epoch after a start,
-# and let them :ref:`ignore the signal <cluster-workers>`.
+# **Give the loader a generator, and set its** :term:`seed` **in each epoch.** A loader
+# with :ref:`workers needs two lines more <cluster-workers>`.
 #
 # Find the right folder on every machine
 # --------------------------------------
@@ -562,10 +566,8 @@ print(torch.cat([before, *after]).sort().values.tolist())
 # .. covers:: S0.3
 #
 # On many clusters, a variable of the system such as ``SCRATCH`` names the folder for
-# large files. But what is ``os.path.expandvars("$MY_DISK/weights.pt")`` where ``MY_DISK``
-# is not set?
+# large files. What happens where a variable, here ``MY_DISK``, is not set?
 
-# fold: Save to a path from the environment
 import os
 
 print(os.path.expandvars("$MY_DISK/weights.pt"))
@@ -575,8 +577,9 @@ folder.mkdir(parents=True, exist_ok=True)  # torch.save makes no folders
 torch.save(model.state_dict(), folder / "weights.pt")
 
 # %%
-# The name stays in the path, without an error. **Build the path from the environment, and
-# say what to use where the variable is missing,** as in the fold.
+# The name stays in the path, without an error. **Take the folder from the
+# environment, and say what to use where the variable is missing,** here ``"."``, the
+# current folder.
 
 # fold: Remove what this page has saved
 import shutil
@@ -605,7 +608,8 @@ for name in "", "-run", "-hostile", "-marker", "-stopped":
 #
 # It finds its place within an epoch however the loader shuffles, keeps the last three
 # checkpoints, and skips a damaged one. Its files cannot call a function:
-# :doc:`/promises` says how this is tested. After a signal its exit status is 143.
+# :doc:`/promises` says how this is tested. After a signal its exit status is 143: 128 and
+# the signal's number, 15.
 #
 # Exercise
 # --------

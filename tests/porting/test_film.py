@@ -126,8 +126,8 @@ def test_tensors_in_attributes_and_lists_have_names_and_views_are_parts(film):
     )
     stops, _ = film(text)
     names = {(each.name, each.on_gpu): each.shape for each in stops[-1].things}
-    assert names["net", True] == "2 parameters" and names["net.mask", False] == "4"
-    assert names["few", False] == "5 × 2 of rows"
+    assert names["net", True] == "2 tensors" and names["net.mask", False] == "4"
+    assert names["few", False] == "5 × 2, part of rows"
     assert names["pair", True] == names["pair", False] == "1 tensor"
 
 

@@ -222,7 +222,7 @@ def _shown(stops: Sequence[Stop]) -> Iterator[dict[str, Any]]:
             slopes = f", gradients {size(each.gradients)}" if each.gradients else ""
             sides[each.on_gpu].append([each.name, f"{each.shape}, {size(each.nbytes)}{slopes}", int(new)])
         if stop.unnamed:
-            sides[True].append(["", f"kept without a name, as for backward: {size(stop.unnamed)}", 0])
+            sides[True].append(["", f"without a name, such as kept for backward: {size(stop.unnamed)}", 0])
         yield {
             "file": stop.file,
             "line": stop.line,

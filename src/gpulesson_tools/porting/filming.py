@@ -47,7 +47,7 @@ class Thing:
         ``"tensor"``, ``"array"``, ``"model"``, ``"optimizer"``, or ``"tensors"`` of a list.
     on_gpu : bool
     shape : str
-        ``"100 × 2"``, ``"4 parameters"``.
+        ``"100 × 2"``, ``"4 tensors"``.
     nbytes : int
         Of the tensors themselves.
     gradients : int
@@ -286,7 +286,7 @@ class Filming:
     def _model(self, name: str, model: nn.Module) -> Iterator[Thing]:
         if "_parameters" not in model.__dict__:  # it is being made
             return
-        yield from self._sides(name, "model", [*model.parameters(), *model.buffers()], "parameter")
+        yield from self._sides(name, "model", [*model.parameters(), *model.buffers()], "tensor")
         for path, module in model.named_modules():
             for attribute, held in module.__dict__.items():
                 if isinstance(held, torch.Tensor):
@@ -351,7 +351,7 @@ def _together(things: Iterator[Thing]) -> Iterator[Thing]:
             continue
         whole = wholes.setdefault(place, each)
         part = whole is not each and each.kind == "tensor"
-        found[key] = replace(each, shape=f"{each.shape} of {whole.name}") if part else each
+        found[key] = replace(each, shape=f"{each.shape}, part of {whole.name}") if part else each
     yield from found.values()
 
 
