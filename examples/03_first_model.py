@@ -342,10 +342,10 @@ plt.show()
 #
 # .. fold:: What happens?
 #
-#    With 1, the steps are so long that they jump over the valley and land higher up. The
-#    network ends with the same answer for every flower. With 0.0001 the steps are so
-#    short that all of them together change little. When a loss doesn't fall, try another
-#    learning rate first.
+#    With 1, the steps are so long that they jump over the valley, and never come down
+#    into it. The network ends with the same answer for every flower. With 0.0001 the
+#    steps are so short that all of them together change little. When a loss doesn't
+#    fall, try another learning rate first.
 #
 # .. question:: You train the same model again. Which loss comes first?
 #

@@ -90,7 +90,6 @@ def order_of_unscaling(monkeypatch):
 
 CLAIMS = [
     ("docs/glossary.rst", "neither kept for a backward pass nor changed in place, unless", inference_tensors),
-    ("docs/errors.rst", "A single index without dimensions", copies_and_single_indices),
     ("docs/errors.rst", "Copies are an exception", copies_and_single_indices),
     ("examples/12_speed_ladder.py", '``mode="max-autotune"`` it does so, too', compile_modes),
     ("examples/12_speed_ladder.py", "Convolutions `use TF32 unless you switch it off", tf32),

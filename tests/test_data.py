@@ -88,11 +88,12 @@ class TestFolder:
         again = load_fashion_mnist(kind(tmp_path / "data"))
         assert torch.equal(again.test_targets, images.test_targets)
 
-    def test_a_folder_that_may_not_be_written_to(self, tmp_path):
+    def test_what_is_there_is_read_without_a_network_and_left_as_it_is(self, tmp_path, monkeypatch):
         shutil.copytree(excerpt_folder(), tmp_path / "data")
-        for path in (tmp_path / "data").rglob("*"):
-            path.chmod(0o555)
+        before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+        monkeypatch.setattr(FashionMNIST, "mirrors", [])
         assert load_fashion_mnist(tmp_path / "data").source == "fashion-mnist excerpt, 6000/1000"
+        assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
     def test_all_of_it_is_not_called_an_excerpt(self, monkeypatch):
         def load(self):

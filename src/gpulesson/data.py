@@ -163,6 +163,10 @@ def load_fashion_mnist(folder: str | Path | None = None) -> Images:
         train, test = (theirs(place, train=train, download=folder is not None) for train in (True, False))
     except Exception as error:  # a file that is cut short can raise any of six kinds
         found = printable(" ".join(f"{type(error).__name__}: {error}".split()))
+        if folder is None:
+            raise DataError(
+                f"the excerpt in {place} is damaged ({found}): install gpulesson again"
+            ) from error
         raise DataError(
             f"torchvision can neither read Fashion-MNIST in {place} nor download it there ({found}). Is "
             "there a network? If files are there already, delete them and run again. Without a folder, the "

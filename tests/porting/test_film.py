@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -37,18 +38,21 @@ print(torch.stack(losses).sum().item())
 
 
 @pytest.fixture
-def film(tmp_path):
+def film(tmp_path, monkeypatch):
     """Returns the stops of a script, and the events of the practice GPU, or the error that ended it."""
 
     def film(text: str) -> tuple[list[Stop], object]:
         path = tmp_path / "train.py"
         path.write_text(text)
+        main = ModuleType("__main__")
+        main.__file__ = str(path)
+        monkeypatch.setitem(sys.modules, "__main__", main)
         before, error = sys.gettrace(), None
         with practice_gpu(force=True) as gpu:
             filming = Filming(tmp_path, gpu)
             try:
                 with filming:
-                    exec(compile(text, str(path), "exec"), {"__name__": "__main__", "__file__": str(path)})
+                    exec(compile(text, str(path), "exec"), main.__dict__)
             except RuntimeError as raised:
                 error = raised
             sys.settrace(before)
@@ -90,9 +94,7 @@ def test_the_queue_grows_until_a_line_waits(film):
     stops, _ = film(STEP)
     forward, after = at(stops, 8)
     assert forward.sent == 1  # the linear layer is one product with an addition
-    assert [stop.queue for stop in (at(stops, 11)[0], at(stops, 13)[0])] == sorted(
-        stop.queue for stop in (at(stops, 11)[0], at(stops, 13)[0])
-    )
+    assert 0 < at(stops, 11)[0].queue < at(stops, 13)[0].queue
     assert at(stops, 14)[0].queue == after.waited > 10  # the next batch's copy waits for all of it
     assert stops[-1].line == 16 and stops[-1].queue == 0 and stops[-1].waits == [".item()"]
 
@@ -109,12 +111,64 @@ def test_a_function_shows_its_own_names_first_and_the_callers_line_goes_on(film)
     text = HEAD + (
         "def double(inner):\n    result = inner * 2\n    return result\n"
         "outer = torch.ones(3).cuda()\n"
-        "outer = double(outer)\n"
+        "total = double(outer).sum()\n"
+        "third = [double(outer) for _ in range(100)]\n"
     )
     stops, _ = film(text)
-    (inside,), (outside,) = at(stops, 4), at(stops, 7)
+    (inside, *others), outside = at(stops, 4), at(stops, 7)[-1]
     assert [each.name for each in inside.things] == ["inner, outer", "result"]
-    assert inside.sent == 1 and not outside.acts and list(held(outside)) == ["outer"]
+    assert inside.sent == outside.sent == 1 and list(held(outside)) == ["outer", "total"]
+    assert len(others) == 2, "two from each line that calls it"
+    assert len(at(stops, 8)) <= 2
+
+
+OWN = (
+    HEAD
+    + """\
+class Trainer:
+    scale = torch.ones(5).cuda()
+    def __init__(self):
+        self.model = nn.Linear(2, 3).cuda()
+        self._mask = torch.ones(7)
+trainer = Trainer()
+"""
+)
+
+
+def test_what_an_object_of_the_scripts_own_class_holds_has_names(film):
+    stops, _ = film(OWN)
+    names = held(stops[-1])
+    assert names["self.model"] == (True, 36, 0) and names["self._mask"] == (False, 28, 0)
+    assert names["Trainer.scale"] == (True, 20, 0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "y = torch.eye(3).to_sparse()",
+        "y = torch.func.vmap(torch.sin)(torch.ones(3))",
+        "y = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])",
+    ],
+)
+def test_tensors_without_a_storage_do_not_stop_the_script(film, line):
+    stops, ended = film(f'{HEAD}{line}\nz = torch.ones(4, device="cuda")\n')
+    assert not isinstance(ended, Exception) and held(stops[-1])["z"] == (True, 16, 0)
+
+
+def test_an_error_that_the_script_catches_is_not_its_end(film):
+    text = HEAD + (
+        'x = torch.ones(2, device="cuda", requires_grad=True)\ny = x.sum()\ny.backward()\n'
+        "try:\n    y.backward()\nexcept RuntimeError:\n    pass\n"
+        "z = torch.ones(100).cuda()\nn = z.sum().item()\n"
+    )
+    stops, _ = film(text)
+    assert at(stops, 10)[0].to_gpu == [400] and at(stops, 11)[0].waits == [".item()"]
+    assert not any(stop.error for stop in stops)
+
+
+def test_numbers_on_the_gpu_are_computed_by_kernels_too(film):
+    stops, _ = film(HEAD + 'a = torch.tensor(2.0, device="cuda")\nb = a * 2\nc = (a + b).sqrt()\n')
+    assert [stop.sent for stop in stops[1:]] == [1, 2]
 
 
 def test_tensors_in_attributes_and_lists_have_names_and_views_are_parts(film):
@@ -190,6 +244,7 @@ def test_the_command_writes_a_page_and_nothing_over_other_files(tmp_path, monkey
     assert [stop["to"] for stop in stops] == ["", ""], "no copy of ours is in it"
     assert "Long loops were cut short" in page and "src=" not in page and "http" not in page
     assert main(["film", "train.py"]) == 0, "over an older film"
+    assert f"shows {len(data['stops'])} stops" in capsys.readouterr().out
     (tmp_path / "notes.html").write_text("mine")
     assert main(["film", "--out", "notes.html", "train.py"]) == 1
     assert "is not a film" in capsys.readouterr().err and (tmp_path / "notes.html").read_text() == "mine"

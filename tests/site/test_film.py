@@ -20,7 +20,7 @@ def test_a_film_steps_through_its_stops_by_keys_alone(browser, address, site):
         after.focus()
         for number, stop in enumerate(stops, 1):
             assert place.text_content() == f"{number} of {len(stops)}"
-            assert says.text_content() == f"Line {stop['line']}. {stop['says']}"
+            assert says.text_content() == f"{stop['where']}. {stop['says']}"
             now = tab.locator(".film-code .now .film-number").all_text_contents()
             assert now == [str(line) for line in range(stop["line"], stop["last"] + 1)]
             for side in ("host", "gpu"):

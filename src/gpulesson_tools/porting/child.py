@@ -123,7 +123,7 @@ def _run(request: Request) -> Run:
         for each in listeners:
             each.finish()
         if film is not None:
-            run.evidence = film.stops
+            run.evidence = film.stops, film.texts
         run.draws = draws() if request.gpu else 0
         run.shortened = request.loops.short
     return run

@@ -13,7 +13,7 @@ for (const film of document.querySelectorAll("[data-film]")) {
   const back = make("button", "", "Back"), next = make("button", "", "Next");
   const slider = make("input", "", "");
   Object.assign(slider, { type: "range", min: 1, max: data.stops.length, value: 1, ariaLabel: "Stop" });
-  const place = make("output", "film-place", "");
+  const place = make("span", "film-place", "");
   const says = make("p", "film-says", "");
   says.setAttribute("aria-live", "polite");
   const code = make("div", "film-code", "");
@@ -46,15 +46,15 @@ for (const film of document.querySelectorAll("[data-film]")) {
     const now = lines[stop.line - 1];
     const top = now.offsetTop - code.offsetTop - code.clientHeight / 3;
     code.scrollTo({ top, behavior: calm ? "auto" : "smooth" });
-    says.textContent = `Line ${stop.line}. ${stop.says}`;
+    says.textContent = `${stop.where}. ${stop.says}`;
     says.dataset.kind = stop.kind;
     for (const [list, things] of [[host.list, stop.host], [gpu.list, stop.gpu]]) {
       list.replaceChildren(...things.map(([name, text, isNew]) =>
-        make("li", `${isNew ? "new" : ""} ${name ? "" : "unnamed"}`, "", make("b", "", name), ` ${text}`)));
+        make("li", isNew ? "new" : "", "", make("b", "", name), ` ${text}`)));
     }
     bus.replaceChildren(
-      ...(stop.to ? [make("span", "film-to", `${stop.to} →`)] : []),
-      ...(stop.back ? [make("span", "film-back", `← ${stop.back}`)] : []));
+      ...(stop.to ? [make("span", "", `${stop.to} →`)] : []),
+      ...(stop.back ? [make("span", "", `← ${stop.back}`)] : []));
     count.textContent = `Sent to the GPU, not waited for: ${stop.queue}`;
     kernels.textContent = "▮".repeat(Math.min(stop.queue, 60));
     place.textContent = `${number} of ${data.stops.length}`;
@@ -68,7 +68,8 @@ for (const film of document.querySelectorAll("[data-film]")) {
   slider.addEventListener("input", () => show(Number(slider.value)));
   film.addEventListener("keydown", (event) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (by && event.target !== slider) {
+    const other = event.altKey || event.ctrlKey || event.metaKey;
+    if (by && !other && event.target !== slider && event.target !== code) {
       go(by);
       event.preventDefault();
     }

@@ -20,60 +20,60 @@ from gpulesson_tools.programs import arguments
 from gpulesson_tools.programs.arguments import Program
 
 if TYPE_CHECKING:
-    from gpulesson_tools.porting.filming import Stop, Thing
+    from gpulesson_tools.porting.filming import Stop
     from gpulesson_tools.porting.run import Runs
 
 _HERE = Path(__file__).parent
 _MOST = 500
 """Stops of a page: more are not stepped through."""
+_MARK = "<!-- made by gpulesson film -->"
+"""By which a film is known: other files are not written over."""
 
 
 def main(words: Sequence[str], prog: str) -> int:
-    """Film the script of a command line, and write the page beside it; 1 if there is nothing to show."""
+    """Film the script of a command line, and write the page into this folder; 1 if there is none."""
     parser = arguments.parser(
         prog,
         "Run a script on the practice GPU, and write a page that shows, line by line, what is copied, sent "
         "to the GPU and waited for, and what is in which memory. What follows the script is passed to it.",
     )
-    parser.add_argument("--out", type=Path, help="the page to write (default: SCRIPT.film.html)")
+    parser.add_argument("--out", type=Path, help="the page to write (default: SCRIPT.film.html, here)")
     command.add_options(parser)
     options, program = arguments.parse(parser, words)
     status = 1
     with command.refusing(), command.trial(program, options.limit, options.root) as runs:
         out = options.out or Path(f"{Path(runs.name).stem}.film.html")
-        if out.exists() and not out.read_bytes().startswith(_page("", "")[:40].encode()):
-            raise command.Refused(f"{out} exists, and is not a film: take another name with --out")
-        run = filmed(runs)
         try:
-            out.write_text(page(run, runs.name, program, runs.texts), encoding="utf-8")
+            if out.exists() and _MARK not in out.read_text(encoding="utf-8", errors="replace"):
+                raise command.Refused(f"{out} exists, and is not a film: take another name with --out")
+            whole, shown = page(filmed(runs), runs.name, program)
+            out.write_text(whole, encoding="utf-8", newline="\n")
         except OSError as error:
             raise command.Refused(
                 f"The page cannot be written: {error}. Take another name with --out"
             ) from None
-        print(f"{out} shows {len(run.evidence)} stops. Open it in a browser.")
+        print(f"{out} shows {_count(shown, 'stop')}. Open it in a browser.")
         status = 0
     return status
 
 
 def filmed(runs: Runs) -> Run:
-    """Run a script on the practice GPU, its long loops cut short, and return a run with its stops.
+    """Run a script on the practice GPU, and return a run whose evidence is its stops and their sources.
 
     Raises
     ------
     command.Refused
-        If no line did anything with the GPU.
+        If it did not end, or no line did anything with the GPU.
     """
     command.tell("the script on the practice GPU")
-    for loops in (Loops(short=True), WHOLE):  # it may need its loops in full
-        run = runs.run({}, gpu=True, loops=loops, watch="film")
-        if run.failure is None:
-            break
+    run = runs.run({}, gpu=True, loops=Loops(short=True), watch="film")
+    if run.failure is not None:  # it may need its loops in full
+        whole = runs.run({}, gpu=True, loops=WHOLE, watch="film")
+        run = run if whole.evidence is None else whole
     name = Path(runs.name).name
     if run.evidence is None:
-        raise command.Refused(
-            f"{name} did not come to its end: {run.stopped}. --limit 600 gives it more time."
-        )
-    if not any(stop.acts for stop in run.evidence):
+        raise command.Refused(f"{name} did not come to its end within --limit, or its process ended")
+    if not any(stop.acts for stop in run.evidence[0]):
         if run.failure is not None:
             raise command.Refused(f"{name}: {explained(run.failure, 'on the practice GPU')}")
         raise command.Refused(
@@ -87,7 +87,14 @@ def filmed(runs: Runs) -> Run:
 
 
 def sentence(stop: Stop) -> str:
-    """Say what a line did, in the order in which a reader wants to know it."""
+    """Say what a line did, in the order in which a reader wants to know it.
+
+    Examples
+    --------
+    >>> from gpulesson_tools.porting.filming import Stop
+    >>> sentence(Stop("a.py", 1, 1, sent=2, queue=2))
+    'Python sends 2 kernels to the GPU and goes on at once.'
+    """
     said = []
     for copies, where in ((stop.to_gpu, "to the GPU"), (stop.to_host, "back to the host")):
         if copies:
@@ -104,29 +111,38 @@ def sentence(stop: Stop) -> str:
         if stop.waited:
             what = f"{_count(stop.waited, 'kernel')} in the queue"
         said.append(f"Python waits for {what} ({calls}).")
-    said += _states(stop.before, stop.things)
+    said += _states(stop)
     if stop.error:
         said.append(f"The script ends here: {stop.error}")
     elif not said:
-        said.append("This happens on the CPU alone.")
+        said.append(_without_an_act(stop))
     if stop.more:
         said.append("It goes on like this, and further turns are not shown.")
     return " ".join(said)
 
 
-def _states(before: Sequence[Thing], after: Sequence[Thing]) -> Iterator[str]:
+def _states(stop: Stop) -> Iterator[str]:
     """Say what appeared without a name: gradients, an optimizer's state."""
-    old = {(each.kind, each.name): each for each in before if each.on_gpu}
-    for each in after:
-        known = old.get((each.kind, each.name))
-        if not each.on_gpu:
-            continue
-        if each.kind == "optimizer" and known is None:
+    old = {(each.kind, each.where): each for each in stop.before}
+    for each in stop.things:
+        known = old.get((each.kind, each.where))
+        if each.on_gpu and each.kind == "optimizer" and known is None:
             yield f"The state of {each.name} is made: {size(each.nbytes)}."
-        if each.gradients and not (known and known.gradients):
-            yield f"{each.name} has gradients now: {size(each.gradients)}."
-        if known and known.gradients and not each.gradients:
-            yield f"The gradients of {each.name} are gone."
+        if each.on_gpu and known is not None and bool(each.gradients) != bool(known.gradients):
+            now = f"has gradients now: {size(each.gradients)}" if each.gradients else "has no gradients now"
+            yield f"{each.name} {now}."
+
+
+def _without_an_act(stop: Stop) -> str:
+    """Say what a line did that neither copied, nor sent, nor waited."""
+    old, new = (
+        {each.where: each.name for each in side if each.on_gpu} for side in (stop.before, stop.things)
+    )
+    if made := [name for where, name in new.items() if where not in old]:
+        return f"On the GPU, under a name now: {', '.join(made)}."
+    if gone := [name for where, name in old.items() if where not in new]:
+        return f"No name leads to this on the GPU any more: {', '.join(gone)}."
+    return "This happens on the CPU alone."
 
 
 def size(nbytes: int) -> str:
@@ -152,8 +168,8 @@ def _count(number: int, word: str) -> str:
 # -- the page
 
 
-def page(run: Run, name: str, program: Program, texts: dict[str, bytes]) -> str:
-    """Return the whole page of a film.
+def page(run: Run, name: str, program: Program) -> tuple[str, int]:
+    """Return the whole page of a film, and the number of its stops.
 
     Parameters
     ----------
@@ -163,28 +179,28 @@ def page(run: Run, name: str, program: Program, texts: dict[str, bytes]) -> str:
         The script, as the stops name it.
     program : Program
         How it was started.
-    texts : dict of str to bytes
-        The files that the stops name.
     """
-    stops = run.evidence[:_MOST]
-    started = f"python {shlex.join(program.words)}"
-    notes = [f"{started}, on the practice GPU: its numbers come from the CPU, its rules from CUDA."]
+    every, texts = run.evidence
+    stops = every[:_MOST]
+    notes = [f"python {shlex.join(program.words)}, on the practice GPU: its numbers come from the CPU, its"]
+    notes.append("rules from CUDA.")
     if run.shortened:
         notes.append("Long loops were cut short.")
-    if len(run.evidence) > _MOST:
-        notes.append(f"These are the first {_MOST} of {len(run.evidence):,} stops.")
-    if run.stopped:
+    if len(every) > _MOST:
+        notes.append(f"These are the first {_MOST} of {len(every):,} stops.")
+    if run.failure is not None and not stops[-1].error:
+        notes.append(explained(run.failure, "on the practice GPU"))
+    elif run.stopped:
         notes.append(f"It did not come to its end: {run.stopped}.")
-    film = part(
-        stops, {file: texts[file].decode("utf-8", "replace").rstrip() for file in {s.file for s in stops}}
-    )
-    return _page(f"{Path(name).name}, line by line", f"<p>{html.escape(' '.join(notes))}</p>\n{film}")
+    film = part(stops, {file: texts[file].rstrip() for file in {stop.file for stop in stops}})
+    content = f"<p>{html.escape(' '.join(notes))}</p>\n{film}"
+    return _page(f"{Path(name).name}, line by line", content), len(stops)
 
 
 def _page(title: str, content: str) -> str:
     style, script = ((_HERE / f"film.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
     return (
-        '<!doctype html>\n<html lang="en" class="film-page"><meta charset="utf-8">\n'
+        f'<!doctype html>\n{_MARK}\n<html lang="en" class="film-page"><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{html.escape(title)}</title>\n<style>{style}</style>\n"
         f"<h1>{html.escape(title)}</h1>\n{content}\n<script>{script}</script>\n</html>\n"
@@ -194,13 +210,19 @@ def _page(title: str, content: str) -> str:
 def part(stops: Sequence[Stop], texts: dict[str, str]) -> str:
     """Return the part of a page that steps through stops: a table, and the data for the script.
 
+    Parameters
+    ----------
+    stops : sequence of Stop
+    texts : dict of str to str
+        The sources of the files that they name.
+
     Examples
     --------
     >>> from gpulesson_tools.porting.filming import Stop
     >>> print(part([Stop("a.py", 1, 1, sent=2, queue=2)], {"a.py": "y = x + x * x"})[:29])
     <div class="film" data-film>
     """
-    shown = list(_shown(stops))
+    shown = list(_shown(stops, several=len(texts) > 1))
     data = json.dumps({"texts": texts, "stops": shown}, ensure_ascii=False, separators=(",", ":"))
     safe = data.replace("<", "\\u003c")
     rows = "\n".join(_row(stop, texts) for stop in shown)
@@ -212,9 +234,10 @@ def part(stops: Sequence[Stop], texts: dict[str, str]) -> str:
     )
 
 
-def _shown(stops: Sequence[Stop]) -> Iterator[dict[str, Any]]:
+def _shown(stops: Sequence[Stop], *, several: bool) -> Iterator[dict[str, Any]]:
     """Yield the stops as the script and the table show them."""
     for stop in stops:
+        line = f"{stop.file}, line {stop.line}" if several else f"Line {stop.line}"
         old = {(each.name, each.on_gpu, each.nbytes, each.gradients, each.where) for each in stop.before}
         sides: dict[bool, list[list[Any]]] = {False: [], True: []}
         for each in stop.things:
@@ -227,6 +250,7 @@ def _shown(stops: Sequence[Stop]) -> Iterator[dict[str, Any]]:
             "file": stop.file,
             "line": stop.line,
             "last": stop.last,
+            "where": line,
             "says": sentence(stop),
             "host": sides[False],
             "gpu": sides[True],
@@ -238,11 +262,11 @@ def _shown(stops: Sequence[Stop]) -> Iterator[dict[str, Any]]:
 
 
 def _row(stop: dict[str, Any], texts: dict[str, str]) -> str:
-    code = "\n".join(texts[stop["file"]].splitlines()[stop["line"] - 1 : stop["last"]])
+    code = "\n".join(texts[stop["file"]].split("\n")[stop["line"] - 1 : stop["last"]])
     sides = (
         "<br>".join(html.escape(f"{a}: {b}" if a else b) for a, b, _ in stop[at]) for at in ("host", "gpu")
     )
-    cells = [str(stop["line"]), f"<code>{html.escape(code)}</code>", html.escape(stop["says"]), *sides]
+    cells = [stop["where"], f"<code>{html.escape(code)}</code>", html.escape(stop["says"]), *sides]
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in [*cells, str(stop["queue"])]) + "</tr>"
 
 
@@ -254,7 +278,7 @@ def film_cell(line: str, cell: str) -> None:
     program = Program("cell.py", tuple(shlex.split(line)))
     try:
         with command.trial(program, text=cell.encode()) as runs:
-            whole = page(filmed(runs), runs.name, program, runs.texts)
+            whole, _ = page(filmed(runs), runs.name, program)
     except command.Refused as refusal:
         print(refusal)
         return

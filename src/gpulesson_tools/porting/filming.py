@@ -5,15 +5,16 @@ from __future__ import annotations
 import ast
 import os
 import sys
-import types
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib.util import decode_source
 from pathlib import Path
 from traceback import walk_tb
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy
@@ -30,9 +31,7 @@ from practice_gpu.device.gpu import PracticeGPU
 from practice_gpu.device.ledger import address_of
 
 TURNS = 2
-"""How often a line is shown; what it does after that is counted, and not shown."""
-_BLOCK = 512
-"""The memory of a GPU is given out in blocks of this many bytes, or a multiple."""
+"""How often a line is shown, for each place that calls its function."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,8 @@ class Thing:
         Of the tensors themselves.
     gradients : int
         Bytes of the parameters' gradients.
-    where : tuple of int
-        The addresses of its storages.
+    where, slopes : tuple of int
+        The addresses of its storages, and of its gradients'.
     """
 
     name: str
@@ -63,6 +62,7 @@ class Thing:
     nbytes: int
     gradients: int = 0
     where: tuple[int, ...] = ()
+    slopes: tuple[int, ...] = ()
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Stop:
     sent : int
         Kernels that were sent to the GPU.
     queue : int
-        Kernels that were sent and not waited for, after the line.
+        Kernels that were sent and not waited for, at the end of the line.
     before, things : list of Thing
         What is where before the line, and after it; the innermost function's first.
     unnamed : int
@@ -119,7 +119,8 @@ class Stop:
 class Filming:
     """While open, notes in `stops` what the lines of a script do on a practice GPU.
 
-    Lines that change nothing on either side are left out.
+    Lines that change nothing on either side are left out, and what other threads do. `texts` has the source
+    of each file, by the name that the stops give it.
 
     Parameters
     ----------
@@ -130,13 +131,17 @@ class Filming:
 
     def __init__(self, folder: Path, gpu: PracticeGPU) -> None:
         self.stops: list[Stop] = []
+        self.texts: dict[str, str] = {}
         self._folder, self._gpu = f"{folder}{os.sep}", gpu
+        self._thread = threading.get_ident()
         self._now: Stop | None = None
         self._frame: FrameType | None = None
+        self._again = False  # the line goes on, after a function that it called
         self._spots: dict[FrameType, tuple[int, int]] = {}  # the statement that each frame is in
-        self._turns: Counter[tuple[str, int]] = Counter()
-        self._deaf = False  # while the tracer reads a loss
-        self._before: list[Thing] = []
+        self._turns: Counter[tuple[Any, ...]] = Counter()
+        self._last: CodeType | None = None  # the code of the last stop that is shown
+        self._deaf = self._unwinding = False  # while the tracer reads a loss; while an error is on its way
+        self._before: list[Thing] | None = []  # None: lines were passed over since
         self._queue = 0
         self._undo = ExitStack()
 
@@ -171,7 +176,7 @@ class Filming:
     end_grad = end_backward
 
     def _hear(self, kind: str, call: str, nbytes: int, waits: bool) -> None:
-        if self._deaf:
+        if self._deaf or threading.get_ident() != self._thread:
             return
         before, self._queue = self._queue, 0 if waits else self._queue
         if (now := self._now) is not None:
@@ -184,7 +189,7 @@ class Filming:
                 now.waited += before
 
     def _send(self, kernels: int) -> None:
-        if self._deaf:
+        if self._deaf or threading.get_ident() != self._thread:
             return
         self._queue += kernels
         if self._now is not None:
@@ -201,49 +206,71 @@ class Filming:
 
     def _follow(self, frame: FrameType, event: str, _: Any) -> Any:
         if event == "line":
+            self._deaf = self._unwinding = False
             spot = _statements(frame.f_code.co_filename).get(frame.f_lineno, (frame.f_lineno, frame.f_lineno))
             if frame is not self._frame or spot != self._spots.get(frame):
                 self._close()
                 self._spots[frame] = spot
-                now = self._open(frame)
-                self._turns[now.file, now.line] += 1
+                self._open(frame)
+        elif event == "exception":
+            self._unwinding = True
         elif event == "return":
             self._close()
             self._spots.pop(frame, None)
-            caller = frame.f_back
-            while caller is not None and caller not in self._spots:
-                caller = caller.f_back
-            if caller is not None:  # it goes on in the line that called
-                self._open(caller)
+            if (caller := self._caller(frame)) is not None and not self._unwinding:
+                self._open(caller, again=True)
         return self._follow
 
-    def _open(self, frame: FrameType) -> Stop:
-        file = frame.f_code.co_filename.removeprefix(self._folder).replace(os.sep, "/")
-        self._now, self._frame = Stop(file, *self._spots[frame]), frame
-        return self._now
+    def _caller(self, frame: FrameType) -> FrameType | None:
+        """Return the nearest frame of the script that called this one."""
+        caller = frame.f_back
+        while caller is not None and caller not in self._spots:
+            caller = caller.f_back
+        return caller
+
+    def _open(self, frame: FrameType, *, again: bool = False) -> Stop:
+        """Begin a stop; `again` if its line goes on after a function that it called."""
+        path = frame.f_code.co_filename
+        file = path.removeprefix(self._folder).replace(os.sep, "/")
+        if file not in self.texts:
+            self.texts[file] = decode_source(Path(path).read_bytes())
+        now = Stop(file, *self._spots[frame])
+        caller = self._caller(frame)
+        turn = file, now.line, again, caller and (caller.f_code.co_filename, self._spots[caller])
+        self._turns[turn] += 1
+        self._now, self._frame, self._again = now, frame, again
+        self._shown = self._turns[turn] <= TURNS
+        if self._shown and self._before is None:
+            self._before = self._gather(frame)
+        return now
 
     def _close(self) -> None:
         now, frame = self._now, self._frame
         if now is None or frame is None:
             return
-        now.queue, now.before = self._queue, self._before
-        with torch._C.DisableTorchFunction(), self._gpu.let_pass():
-            now.things = list(_together(self._things(frame)))
-        if now.acts or now.error or _changed(now.before, now.things):
-            if self._turns[now.file, now.line] <= TURNS or now.error:
-                blocks = {each: size for thing in now.things for each, size in self._blocks(thing)}
-                allocated = self._gpu.memory().allocated
-                now.unnamed = max(0, allocated - sum(blocks.values()))
-                self.stops.append(now)
-            elif self.stops:
-                self.stops[-1].more = True
-        self._before = now.things
         self._now = self._frame = None
+        if not (self._shown or now.error):
+            self._before = None  # gathering it in each turn would take long
+            if now.acts and frame.f_code is self._last:
+                self.stops[-1].more = True
+            return
+        now.queue, now.before, now.things = self._queue, self._before or [], self._gather(frame)
+        self._before = now.things
+        old, new = ({_what(each) for each in side} for side in (now.before, now.things))
+        if now.acts or now.error or new - old or (old - new and not self._again):
+            blocks = {each: size for thing in now.things for each, size in self._blocks(thing)}
+            now.unnamed = max(0, self._gpu.memory().allocated - sum(blocks.values()))
+            self.stops.append(now)
+            self._last = frame.f_code
+
+    def _gather(self, frame: FrameType) -> list[Thing]:
+        with torch._C.DisableTorchFunction(), self._gpu.let_pass():
+            return list(_together(self._things(frame)))
 
     # -- what is where
 
     def _blocks(self, thing: Thing) -> Iterator[tuple[int, int]]:
-        for address in thing.where if thing.on_gpu else ():
+        for address in (*thing.where, *thing.slopes) if thing.on_gpu else ():
             block = self._gpu.ledger.blocks.get(address)
             if block is not None:
                 yield address, block.size
@@ -259,54 +286,54 @@ class Filming:
             at = at.f_back
         for space in [*spaces, frame.f_globals]:
             for name, value in list(space.items()):
-                if not name.startswith("_") and (name, id(value)) not in seen:
+                if name != "_" and not name.startswith("__") and (name, id(value)) not in seen:
                     seen.add((name, id(value)))
                     yield from self._held(name, value)
 
-    def _held(self, name: str, value: Any) -> Iterator[Thing]:
+    def _held(self, name: str, value: Any, *, inside: bool = False) -> Iterator[Thing]:
+        """Yield what a name holds; of an object of the script's own class, `inside` it, its attributes."""
         if isinstance(value, torch.Tensor):
-            yield self._tensors(name, "tensor", [value], _shape(value))
+            yield from self._tensors(name, "tensor", [value], _shape(value))
         elif isinstance(value, nn.Module):
             yield from self._model(name, value)
         elif isinstance(value, Optimizer):
             held = [each for each in tensors_in([*value.state.values()]) if each.dim()]
-            yield from self._sides(name, "optimizer", held, "state")
+            yield from self._tensors(name, "optimizer", held, "state")
         elif isinstance(value, numpy.ndarray):
             where = (value.__array_interface__["data"][0],)
             yield Thing(name, "array", False, _shape(value), value.nbytes, where=where)
         elif isinstance(value, list | tuple | dict):
             parts = list(value.values()) if isinstance(value, dict) else value
-            held = [each for each in parts if isinstance(each, torch.Tensor)]
-            yield from self._sides(name, "tensors", held, "tensor")
-        elif type(value).__module__ == "__main__" and not isinstance(value, type | types.FunctionType):
+            yield from self._tensors(name, "tensors", [e for e in parts if isinstance(e, torch.Tensor)])
+        elif not inside and self._is_own(value if isinstance(value, type) else type(value)):
             for attribute, held in list(getattr(value, "__dict__", {}).items()):
-                if isinstance(held, torch.Tensor):
-                    yield self._tensors(f"{name}.{attribute}", "tensor", [held], _shape(held))
+                if not attribute.startswith("__"):
+                    yield from self._held(f"{name}.{attribute}", held, inside=True)
+
+    def _is_own(self, kind: type) -> bool:
+        """Return whether a class is in a file of the script's folder."""
+        file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+        return file.startswith(self._folder)
 
     def _model(self, name: str, model: nn.Module) -> Iterator[Thing]:
         if "_parameters" not in model.__dict__:  # it is being made
             return
-        yield from self._sides(name, "model", [*model.parameters(), *model.buffers()], "tensor")
+        yield from self._tensors(name, "model", [*model.parameters(), *model.buffers()])
         for path, module in model.named_modules():
             for attribute, held in module.__dict__.items():
                 if isinstance(held, torch.Tensor):
                     full = ".".join(filter(None, (name, path, attribute)))
-                    yield self._tensors(full, "tensor", [held], _shape(held))
+                    yield from self._tensors(full, "tensor", [held], _shape(held))
 
-    def _sides(self, name: str, kind: str, tensors: list[Any], word: str) -> Iterator[Thing]:
-        """Yield a thing of several tensors, once for each side on which it has some."""
-        sides = {True: [], False: []}  # type: dict[bool, list[torch.Tensor]]
-        for each in tensors:
-            sides[self._gpu.ledger.index(each) >= 0].append(each)
-        for part in filter(None, sides.values()):
-            count = f"{len(part)} {word}{'s' * (len(part) != 1)}"
-            yield self._tensors(name, kind, part, "state" if word == "state" else count)
-
-    def _tensors(self, name: str, kind: str, tensors: list[torch.Tensor], shape: str) -> Thing:
-        on_gpu = self._gpu.ledger.index(tensors[0]) >= 0
-        slopes = [each.grad for each in tensors if each.is_leaf and each.grad is not None]
-        where = tuple(address_of(each) for each in [*tensors, *slopes])
-        return Thing(name, kind, on_gpu, shape, _nbytes(tensors), _nbytes(slopes), where)
+    def _tensors(self, name: str, kind: str, tensors: list[Any], shape: str = "") -> Iterator[Thing]:
+        """Yield a thing of one or several tensors, once for each side on which it has some."""
+        for on_gpu in (False, True):
+            part = [each for each in tensors if (self._gpu.ledger.index(each) >= 0) == on_gpu]
+            if part:
+                slopes = [each.grad for each in part if each.is_leaf and each.grad is not None]
+                held = shape or f"{len(part)} tensor{'s' * (len(part) != 1)}"
+                where, beside = _addresses(part), _addresses(slopes)
+                yield Thing(name, kind, on_gpu, held, _nbytes(part), _nbytes(slopes), where, beside)
 
 
 _ATEN = torch.ops.aten
@@ -324,12 +351,20 @@ class _Kernels(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        sides = {
-            self._gpu.ledger.index(each) >= 0 for each in tensors_in((args, kwargs, result)) if each.dim()
-        }
+        places = [(each, self._gpu.ledger.index(each) >= 0) for each in tensors_in((args, kwargs, result))]
+        sides = {on_gpu for each, on_gpu in places if on_gpu or each.dim()}
         if True in sides and not (False in sides and func in _COPIES):
             self._send(cost(func, args, kwargs, result).launches)
         return result
+
+
+def _addresses(tensors: list[Any]) -> tuple[int, ...]:
+    """Return where their storages are; some tensors have none, such as sparse ones."""
+    found = []
+    for each in tensors:
+        with suppress(NotImplementedError, RuntimeError):
+            found.append(address_of(each))
+    return tuple(found)
 
 
 def _nbytes(tensors: list[Any]) -> int:
@@ -337,7 +372,10 @@ def _nbytes(tensors: list[Any]) -> int:
 
 
 def _shape(array: Any) -> str:
-    return " × ".join(map(str, array.shape)) or "one number"
+    try:
+        return " × ".join(map(str, array.shape)) or "one number"
+    except RuntimeError:  # a nested tensor has several
+        return "several shapes"
 
 
 def _together(things: Iterator[Thing]) -> Iterator[Thing]:
@@ -355,12 +393,8 @@ def _together(things: Iterator[Thing]) -> Iterator[Thing]:
     yield from found.values()
 
 
-def _changed(before: list[Thing], after: list[Thing]) -> bool:
-    """Return whether something is new, elsewhere, larger or gone; order and names do not count."""
-    return {_what(each) for each in before} != {_what(each) for each in after}
-
-
 def _what(thing: Thing) -> tuple[Any, ...]:
+    """Return what makes a thing another one: its name does not."""
     return thing.kind, thing.on_gpu, thing.nbytes, thing.gradients, thing.where
 
 
