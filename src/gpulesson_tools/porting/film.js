@@ -59,8 +59,6 @@ for (const film of document.querySelectorAll("[data-film]")) {
     kernels.textContent = "▮".repeat(Math.min(stop.queue, 60));
     place.textContent = `${number} of ${data.stops.length}`;
     slider.value = number;
-    back.disabled = number === 1;
-    next.disabled = number === data.stops.length;
   };
   const go = (by) => show(Math.max(1, Math.min(data.stops.length, Number(slider.value) + by)));
   back.addEventListener("click", () => go(-1));
