@@ -7,7 +7,7 @@ Find out which hardware PyTorch can use here, and write code that runs on every 
 .. covers:: S0.1 S2.1
 
 .. overview::
-   :teaching: 18
+   :teaching: 20
    :exercises: 10
 
    .. objectives::

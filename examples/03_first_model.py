@@ -6,7 +6,7 @@ Write your first network, train it to tell three species of flowers apart, and m
 to a :term:`GPU`.
 
 .. overview::
-   :teaching: 25
+   :teaching: 27
    :exercises: 15
 
    .. objectives::

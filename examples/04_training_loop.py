@@ -6,7 +6,7 @@ Change two places of a training loop so that it runs on a :term:`GPU`, add what 
 loops often lack, and take the finished loop with you.
 
 .. overview::
-   :teaching: 30
+   :teaching: 32
    :exercises: 15
 
    .. objectives::

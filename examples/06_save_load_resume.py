@@ -5,7 +5,7 @@
 Keep what a run has learned, and go on after a stop as if nothing had happened.
 
 .. overview::
-   :teaching: 28
+   :teaching: 30
    :exercises: 15
 
    .. objectives::
