@@ -185,6 +185,7 @@ def test_copy_buttons_on_a_telephone_hide_no_code(browser, address):
     with opened(browser, viewport=PHONE, has_touch=True, is_mobile=True) as context:
         tab = context.new_page()
         tab.goto(address + PAGE)
+        tab.locator(".highlight-Python:visible").first.scroll_into_view_if_needed()  # it gets a button then
         copy = tab.locator(".copy").locator("visible=true").first
         box = copy.bounding_box()
         assert copy.evaluate("button => getComputedStyle(button).opacity") == "1" and box["height"] >= 24
