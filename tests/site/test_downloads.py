@@ -9,6 +9,7 @@ does in each run of the tests; all, in `nox -s thorough`.
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -114,6 +115,26 @@ def test_a_script_runs_by_itself(site, tmp_path):
     assert run.returncode == 0, run.stderr
     assert run.stdout, "it printed nothing"
     assert DATA in run.stdout, "the page must say which data it shows"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("number", ["02", "03", "04", "05", "06"])
+def test_a_reader_gets_the_numbers_that_the_page_shows(number, site, tmp_path):
+    """All but seconds, on the same kind of processor."""
+    (lesson,) = [script for script in LESSONS if script.name.startswith(number)]
+    script = download(site, lesson, ".py", tmp_path / "empty")
+    run = run_offline([sys.executable, script.name], script.parent)
+    assert run.returncode == 0, run.stderr
+    shown, printed = (
+        [line.rstrip() for line in text.splitlines() if line.strip() and "second" not in line]
+        for text in (site.page(page_name(lesson)).printed(), run.stdout)
+    )
+    assert len(shown) > 5 and [untimed(line) for line in printed] == [untimed(line) for line in shown]
+
+
+def untimed(line: str) -> str:
+    """Leave out a last column of seconds, as in lesson 5's comparison."""
+    return re.sub(r"(?<=\d) +\d+\.\d$", "", line)
 
 
 def test_offline_means_offline(tmp_path):
