@@ -20,7 +20,7 @@ for (const film of document.querySelectorAll("[data-film]")) {
   code.tabIndex = 0;
   const side = (kind, title) => {
     const list = make("ul", "", "");
-    const box = make("section", `film-${kind}`, "", make("h3", "", title), list);
+    const box = make("div", `film-${kind}`, "", make("p", "film-side", title), list);
     return { box, list };
   };
   const host = side("host", "Host memory"), gpu = side("gpu", "GPU memory");
