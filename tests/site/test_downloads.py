@@ -126,7 +126,7 @@ def test_a_reader_gets_the_numbers_that_the_page_shows(number, site, tmp_path):
     run = run_offline([sys.executable, script.name], script.parent)
     assert run.returncode == 0, run.stderr
     shown, printed = (
-        [line.rstrip() for line in text.splitlines() if line.strip() and "second" not in line]
+        [line.rstrip() for line in text.expandtabs().splitlines() if line.strip() and "second" not in line]
         for text in (site.page(page_name(lesson)).printed(), run.stdout)
     )
     assert len(shown) > 5 and [untimed(line) for line in printed] == [untimed(line) for line in shown]

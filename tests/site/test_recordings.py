@@ -169,7 +169,7 @@ def test_both_outputs_stand_below_their_cell(recorded):
     (said,) = page.select("p.machines")  # once a page, before all outputs
     assert said.find_all_next(class_="live")[0] is page.select_one(".live")
     assert re.fullmatch(
-        r"The outputs on this page were computed on a CPU with PyTorch \d+\.\d+\. Boxes marked Recorded "
+        r"All outputs here were computed on a CPU with PyTorch \d+\.\d+\. Boxes marked Recorded "
         r"show what a real GPU printed or drew: Pretended GPU 9000, PyTorch 9\.8, 2026-01-31\.",
         said.get_text(),
     )

@@ -215,7 +215,7 @@ def introduction(machine: str, recording: Recording | None, data: str) -> nodes.
     if machine:
         device, _, version = short(machine).partition(", ")
         device = "a CPU" if device == "CPU" else f"the {device}"
-        text += nodes.Text(f"The outputs on this page were computed on {device} with {version}.")
+        text += nodes.Text(f"All outputs here were computed on {device} with {version}.")
     if recording:
         others = sorted({*recording.data} - {*data.split("; ")})
         text += [nodes.Text(" Boxes marked "), nodes.emphasis("", "Recorded")]
