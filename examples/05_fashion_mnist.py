@@ -26,7 +26,7 @@ wrong.
 # Load the pictures with torchvision
 # ----------------------------------
 #
-# Your phone finds faces, and shops find clothes by a photo. On this page you'll train two
+# Your phone finds faces, and shops find clothes by a photo. Here you'll train two
 # networks that name clothes, and see where they fail.
 #
 # `Fashion-MNIST <https://github.com/zalandoresearch/fashion-mnist>`__ is a collection of
