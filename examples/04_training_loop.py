@@ -321,7 +321,7 @@ def train(model, batches, loss_fn, epochs):
 # How many of the 500 test pictures get the right name? And which classes does the model
 # predict at all? ``unique`` lists each once.
 
-order = y_train.argsort()
+order = y_train.argsort()  # the rows' numbers, sorted by class
 by_class = TensorDataset(X_train[order], y_train[order])
 for shuffle in (False, True):
     torch.manual_seed(0)
@@ -438,8 +438,8 @@ for name, y in (("true:   ", brightness(X_test)), ("learned:", learned)):
 # Take one loop with you, and time it
 # -----------------------------------
 #
-# Here is all of it in one loop. Nothing in it is new. Before you read it: where would you
-# put ``train()`` and ``eval()``?
+# Here is all of it in one loop. Only ``dataset`` is new, the data of a loader. Before
+# you read it: where would you put ``train()`` and ``eval()``?
 
 
 def train_and_test(device):

@@ -23,7 +23,9 @@ Keep what a run has learned, and go on after a stop as if nothing had happened.
 # When a program ends, everything in memory is gone, even a model that took hours to
 # train. Here are two recipes that keep it in a file. Don't worry about the details yet:
 # the rest of the page explains them. Our example is a small model, trained for eight of
-# ten :term:`epochs <epoch>`:
+# ten :term:`epochs <epoch>`. The fold makes it, with two functions: ``make_run()``
+# returns a new model, :term:`optimizer` and :term:`scheduler`, and ``train`` trains for
+# one epoch.
 
 # fold: Make the model and its data, and train
 import torch
@@ -91,8 +93,8 @@ torch.save(model.state_dict(), "lesson6.pt")
 
 loaded = make_model()  # the same layers, new random weights
 weights = torch.load("lesson6.pt", map_location="cpu", weights_only=True)
-loaded.eval()  # to predict
 print(loaded.load_state_dict(weights))
+loaded.eval()  # to predict
 
 # %%
 # Every number has found its place, so ``loaded`` now answers as ``model`` does.
@@ -147,7 +149,7 @@ for epoch in range(checkpoint["epoch"], 10):
 #      - after each epoch, and on a :ref:`signal <signal>`
 #    * - write none of this yourself
 #      - with :ref:`AutoSave <autosave>`
-#      - every ten minutes, and on a signal
+#      - after each epoch, every ten minutes, and on a signal
 #
 # All of this ran on a :term:`CUDA` :term:`GPU` or, without one, on the
 # :term:`practice GPU`, which obeys the same rules but computes on the CPU.
@@ -481,7 +483,7 @@ print("the function was called:", marker.exists())
 # Save when the cluster asks the run to end
 # -----------------------------------------
 #
-# If you have no cluster, you can skip to the exercise.
+# If you have no cluster, skip this section.
 #
 # On a *cluster*, many computers that many people share, a run may only take so long. When
 # the time is over, the system sends your program a *signal*: ``SIGTERM`` asks it to end.
@@ -490,8 +492,10 @@ print("the function was called:", marker.exists())
 # ``SIGKILL``, which no program can refuse.
 #
 # By default Python ends at once, and saves nothing. So we note the signal, and look for
-# it after each :term:`step`. Open the fold: the lines for your own loop are marked as
-# *new*. We'll call ``run``, and say with ``asked_at`` when the signal comes.
+# it after each :term:`step`. ``signal.signal`` names a function that Python calls when
+# the signal comes; ours only writes its number into a list. Open the fold: the lines
+# for your own loop are marked as *new*. We'll call ``run``, and say with ``asked_at``
+# when the signal comes.
 
 # fold: A run that saves when it gets a signal, and goes on
 import signal
@@ -600,16 +604,17 @@ for name in "", "-run", "-hostile", "-marker", "-stopped":
 #
 #    from gpulesson.checkpoint import AutoSave
 #
-#    with AutoSave(folder, model=model, optimizer=optimizer) as saves:
+#    with AutoSave(folder, model=model, optimizer=optimizer, scheduler=scheduler) as
+#    saves:
 #        for epoch in saves.epochs(10):
 #            for inputs, targets in saves.batches(loader):
 #                ...  # the step, as before
 #                saves.step()
 #
-# It finds its place within an epoch however the loader shuffles, keeps the last three
-# checkpoints, and skips a damaged one. Its files cannot call a function:
-# :doc:`/promises` says how this is tested. After a signal its exit status is 143: 128 and
-# the signal's number, 15.
+# Start the same script again, and it goes on. It finds its place within an epoch
+# however the loader shuffles, keeps the last three checkpoints, and skips a damaged
+# one. Its files cannot call a function: :doc:`/promises` says how this is tested. After
+# a signal its exit status is 143: 128 and the signal's number, 15.
 #
 # Exercise
 # --------
@@ -625,7 +630,8 @@ for name in "", "-run", "-hostile", "-marker", "-stopped":
 #    1. **Predict:** what changes during the run in ``main``, besides the weights?
 #    2. Write ``save``, with what you named in step 1.
 #    3. Write ``run``, first without a stop, then with one, and then let it go on from a
-#       checkpoint.
+#       checkpoint. ``folder.mkdir(parents=True, exist_ok=True)`` makes the folder, and
+#       ``path.exists()`` says whether a file is there.
 #    4. Run the file, until it says ``the same bits``.
 #
 #    To check it: ``python -m gpulesson check exercise_06.py``.
