@@ -604,12 +604,13 @@ for name in "", "-run", "-hostile", "-marker", "-stopped":
 #
 #    from gpulesson.checkpoint import AutoSave
 #
-#    with AutoSave(folder, model=model, optimizer=optimizer, scheduler=scheduler) as
-#    saves:
+#    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+#    with AutoSave("my-run", **parts) as saves:
 #        for epoch in saves.epochs(10):
 #            for inputs, targets in saves.batches(loader):
-#                ...  # the step, as before
+#                train_step(model, optimizer, inputs, targets)
 #                saves.step()
+#            scheduler.step()
 #
 # Start the same script again, and it goes on. It finds its place within an epoch
 # however the loader shuffles, keeps the last three checkpoints, and skips a damaged
