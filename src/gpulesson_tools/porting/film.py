@@ -28,6 +28,7 @@ _MOST = 500
 """Stops of a page: more are not stepped through."""
 _MARK = "<!-- made by gpulesson film -->"
 """By which a film is known: other files are not written over."""
+_UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 
 def main(words: Sequence[str], prog: str) -> int:
@@ -155,10 +156,8 @@ def size(nbytes: int) -> str:
     """
     if nbytes < 10_000:
         return _count(nbytes, "byte")
-    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if nbytes >= factor:
-            return f"{nbytes / factor:,.1f} {unit}"
-    raise AssertionError(nbytes)
+    unit, factor = next(pair for pair in _UNITS if nbytes >= pair[1])
+    return f"{nbytes / factor:,.1f} {unit}"
 
 
 def _count(number: int, word: str) -> str:
@@ -182,8 +181,10 @@ def page(run: Run, name: str, program: Program) -> tuple[str, int]:
     """
     every, texts = run.evidence
     stops = every[:_MOST]
-    notes = [f"python {shlex.join(program.words)}, on the practice GPU: its numbers come from the CPU, its"]
-    notes.append("rules from CUDA.")
+    notes = [
+        f"python {shlex.join(program.words)}, on the practice GPU: its numbers come from the CPU, its rules "
+        "from CUDA."
+    ]
     if run.shortened:
         notes.append("Long loops were cut short.")
     if len(every) > _MOST:
@@ -238,10 +239,10 @@ def _shown(stops: Sequence[Stop], *, several: bool) -> Iterator[dict[str, Any]]:
     """Yield the stops as the script and the table show them."""
     for stop in stops:
         line = f"{stop.file}, line {stop.line}" if several else f"Line {stop.line}"
-        old = {(each.name, each.on_gpu, each.nbytes, each.gradients, each.where) for each in stop.before}
+        old = {(each.name, each.content) for each in stop.before}
         sides: dict[bool, list[list[Any]]] = {False: [], True: []}
         for each in stop.things:
-            new = (each.name, each.on_gpu, each.nbytes, each.gradients, each.where) not in old
+            new = (each.name, each.content) not in old
             slopes = f", gradients {size(each.gradients)}" if each.gradients else ""
             sides[each.on_gpu].append([each.name, f"{each.shape}, {size(each.nbytes)}{slopes}", int(new)])
         if stop.unnamed:

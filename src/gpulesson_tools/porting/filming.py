@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpulesson_tools.planning.recording.cost import cost
 from gpulesson_tools.planning.recording.dry import tensors_in
+from gpulesson_tools.porting.tracer import outwards
 from gpulesson_tools.programs.hooks import Call
 from practice_gpu.device.events import TO_DEVICE, TO_HOST
 from practice_gpu.device.gpu import PracticeGPU
@@ -63,6 +64,11 @@ class Thing:
     gradients: int = 0
     where: tuple[int, ...] = ()
     slopes: tuple[int, ...] = ()
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """What makes it another thing; its name does not."""
+        return self.kind, self.on_gpu, self.nbytes, self.gradients, self.where
 
 
 @dataclass
@@ -154,7 +160,7 @@ class Filming:
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         sys.settrace(None)
         self._close()
-        own = [each for each in walk_tb(traceback) if each[0].f_code.co_filename.startswith(self._folder)]
+        own = [(frame, line) for frame, line in walk_tb(traceback) if self._is_own(frame.f_code.co_filename)]
         if isinstance(error, Exception) and own:
             frame, line = own[-1]
             self._spots[frame] = _statements(frame.f_code.co_filename).get(line, (line, line))
@@ -200,7 +206,7 @@ class Filming:
     def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
         """Follow a frame of the script's own code; what a lambda does belongs to the line that calls it."""
         code = frame.f_code
-        if not code.co_filename.startswith(self._folder):
+        if not self._is_own(code.co_filename):
             return None
         return self._follow if code.co_name == "<module>" or not code.co_name.startswith("<") else None
 
@@ -223,10 +229,7 @@ class Filming:
 
     def _caller(self, frame: FrameType) -> FrameType | None:
         """Return the nearest frame of the script that called this one."""
-        caller = frame.f_back
-        while caller is not None and caller not in self._spots:
-            caller = caller.f_back
-        return caller
+        return next((each for each in outwards(frame) if each is not frame and each in self._spots), None)
 
     def _open(self, frame: FrameType, *, again: bool = False) -> Stop:
         """Begin a stop; `again` if its line goes on after a function that it called."""
@@ -256,7 +259,7 @@ class Filming:
             return
         now.queue, now.before, now.things = self._queue, self._before or [], self._gather(frame)
         self._before = now.things
-        old, new = ({_what(each) for each in side} for side in (now.before, now.things))
+        old, new = ({each.content for each in side} for side in (now.before, now.things))
         if now.acts or now.error or new - old or (old - new and not self._again):
             blocks = {each: size for thing in now.things for each, size in self._blocks(thing)}
             now.unnamed = max(0, self._gpu.memory().allocated - sum(blocks.values()))
@@ -278,12 +281,7 @@ class Filming:
     def _things(self, frame: FrameType) -> Iterator[Thing]:
         """Yield what the names of a frame hold, then those of the frames that called it, and the globals."""
         seen: set[tuple[str, int]] = set()
-        spaces: list[Mapping[str, Any]] = []
-        at: FrameType | None = frame
-        while at is not None:
-            if at.f_code.co_filename.startswith(self._folder):
-                spaces.append(at.f_locals)
-            at = at.f_back
+        spaces = [each.f_locals for each in outwards(frame) if self._is_own(each.f_code.co_filename)]
         for space in [*spaces, frame.f_globals]:
             for name, value in list(space.items()):
                 if name != "_" and not name.startswith("__") and (name, id(value)) not in seen:
@@ -305,14 +303,12 @@ class Filming:
         elif isinstance(value, list | tuple | dict):
             parts = list(value.values()) if isinstance(value, dict) else value
             yield from self._tensors(name, "tensors", [e for e in parts if isinstance(e, torch.Tensor)])
-        elif not inside and self._is_own(value if isinstance(value, type) else type(value)):
+        elif not inside and self._is_own(_file_of(value if isinstance(value, type) else type(value))):
             for attribute, held in list(getattr(value, "__dict__", {}).items()):
                 if not attribute.startswith("__"):
                     yield from self._held(f"{name}.{attribute}", held, inside=True)
 
-    def _is_own(self, kind: type) -> bool:
-        """Return whether a class is in a file of the script's folder."""
-        file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    def _is_own(self, file: str) -> bool:
         return file.startswith(self._folder)
 
     def _model(self, name: str, model: nn.Module) -> Iterator[Thing]:
@@ -393,9 +389,9 @@ def _together(things: Iterator[Thing]) -> Iterator[Thing]:
     yield from found.values()
 
 
-def _what(thing: Thing) -> tuple[Any, ...]:
-    """Return what makes a thing another one: its name does not."""
-    return thing.kind, thing.on_gpu, thing.nbytes, thing.gradients, thing.where
+def _file_of(kind: type) -> str:
+    """Return the file that a class is in, if there is one."""
+    return getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
 
 
 @cache
