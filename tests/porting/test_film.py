@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from gpulesson.__main__ import main
+from gpulesson_tools.porting.facts import Run
 from gpulesson_tools.porting.film import part, sentence
 from gpulesson_tools.porting.filming import Filming, Stop, Thing
 from practice_gpu import practice_gpu
@@ -49,7 +50,7 @@ def film(tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "__main__", main)
         before, error = sys.gettrace(), None
         with practice_gpu(force=True) as gpu:
-            filming = Filming(tmp_path, gpu)
+            filming = Filming(tmp_path, gpu, Run())
             try:
                 with filming:
                     exec(compile(text, str(path), "exec"), main.__dict__)

@@ -85,7 +85,6 @@ def _run(request: Request) -> Run:
     import torch
 
     from gpulesson_tools.porting import observe
-    from gpulesson_tools.porting.filming import Filming
     from gpulesson_tools.porting.tracer import Tracer
     from gpulesson_tools.programs.hooks import Hooks
     from practice_gpu import practice_gpu
@@ -102,16 +101,21 @@ def _run(request: Request) -> Run:
         return Run(evidence=observe.memory(lambda: execute(request.program, folder)))
     with ExitStack() as surroundings:
         tracer = Tracer(folder, request.seconds, request.rounds_up)
-        listeners = [tracer, *([observe.Observer(tracer)] if request.watch == "faults" else ())]
+        listeners: list[Any] = [tracer, *([observe.Observer(tracer)] if request.watch == "faults" else ())]
         if request.gpu:
             gpu: Any = surroundings.enter_context(practice_gpu("4096 GiB", force=True))
             draws = surroundings.enter_context(drawing_from_the_host(gpu))
         instrument.install(lambda: (tracer.passes, tracer.batches))
         run = tracer.run
         SourceFileLoader.source_to_code = _compiling(folder, request.loops, run.lines)  # type: ignore[method-assign]
-        film = Filming(folder, gpu) if request.watch == "film" else None
+        film: Any = nullcontext()
+        if request.watch == "film":
+            from gpulesson_tools.porting.filming import Filming  # no other run needs what it imports
+
+            film = Filming(folder, gpu, run)
+            listeners.append(film)
         try:
-            with Hooks(*listeners, *[film] * bool(film)), film or nullcontext():
+            with Hooks(*listeners), film:
                 execute(request.program, folder)
         except Finished:
             run.stopped = OVER
@@ -122,8 +126,6 @@ def _run(request: Request) -> Run:
             run.failure = replace(failure, text=_traceback(error).replace(f"{folder}{os.sep}", ""))
         for each in listeners:
             each.finish()
-        if film is not None:
-            run.evidence = film.stops, film.texts
         run.draws = draws() if request.gpu else 0
         run.shortened = request.loops.short
     return run

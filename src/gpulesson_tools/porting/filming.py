@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpulesson_tools.planning.recording.cost import cost
 from gpulesson_tools.planning.recording.dry import tensors_in
+from gpulesson_tools.porting.facts import Run
 from gpulesson_tools.porting.tracer import outwards
 from gpulesson_tools.programs.hooks import Call
 from practice_gpu.device.events import TO_DEVICE, TO_HOST
@@ -133,9 +134,12 @@ class Filming:
     folder : Path
         Code of files in it is the script's own.
     gpu : PracticeGPU
+    run : Run
+        Whose evidence it is, both `stops` and `texts`.
     """
 
-    def __init__(self, folder: Path, gpu: PracticeGPU) -> None:
+    def __init__(self, folder: Path, gpu: PracticeGPU, run: Run) -> None:
+        self._run = run
         self.stops: list[Stop] = []
         self.texts: dict[str, str] = {}
         self._folder, self._gpu = f"{folder}{os.sep}", gpu
@@ -168,6 +172,9 @@ class Filming:
             self._close()
         self._gpu.log.listener = None
         self._undo.close()
+
+    def finish(self) -> None:
+        self._run.evidence = self.stops, self.texts
 
     # -- what lines do
 
