@@ -51,7 +51,12 @@ UNFOLD = """
 }
 """
 # two frames: the page is laid out, and what watches the sizes of its parts has seen them
-SETTLE = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+SETTLE = """
+() => new Promise((done, fail) => {
+  requestAnimationFrame(() => requestAnimationFrame(done));
+  setTimeout(fail, 300_000, "the browser has drawn nothing for five minutes");
+})
+"""
 
 
 @contextlib.contextmanager
