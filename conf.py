@@ -33,6 +33,7 @@ extensions = [
     "_ext.messages",
     "_ext.notebooks",
     "_ext.paths",
+    "_ext.plays",
     "_ext.policy",
     "_ext.programs",
     "_ext.publishing",
@@ -54,7 +55,11 @@ sphinx_gallery_conf = {
     "gallery_dirs": "lessons",
     "filename_pattern": r"\.py$",  # every page is executed
     "within_subsection_order": "FileNameSortKey",
-    "image_scrapers": ("_ext.figures.scrape", "_ext.recorded.pages.mark_cell"),  # called after each cell
+    "image_scrapers": (  # called after each cell
+        "_ext.figures.scrape",
+        "_ext.plays.keep",
+        "_ext.recorded.pages.mark_cell",
+    ),
     "reset_modules": (
         "_ext.freshness.tell_time",
         "matplotlib",
@@ -115,7 +120,7 @@ ogp_social_cards = {
 html_theme = "furo"
 html_favicon = str(ROOT / "docs" / "_static" / "favicon.svg")
 html_static_path = [str(ROOT / "docs" / "_static")]
-html_static_path += [str(ROOT / "src/gpulesson_tools/porting" / name) for name in ("film.css", "film.js")]
+html_static_path += map(str, (ROOT / "src/gpulesson_tools/porting").glob("play*.*s"))
 html_css_files = [("gpulesson.css", {"priority": 900})]  # after the theme's and sphinx-gallery's
 html_js_files = [("gpulesson.js", {"defer": "defer"})]
 html_theme_options: dict[str, Any] = {"top_of_page_buttons": []}

@@ -78,7 +78,7 @@ class Film(Run):
     def run(self) -> list[nodes.Node]:
         script = examples_dir(self.env.app) / "scripts" / self.arguments[0]
         self.env.note_dependency(str(script))
-        return [self.output(nodes.raw(format="html", film=True), partial(film, script))]
+        return [self.output(nodes.raw(format="html", plays="film"), partial(film, script))]
 
 
 def film(script: Path) -> str:
@@ -87,15 +87,8 @@ def film(script: Path) -> str:
         shutil.copy(script, folder)
         run(["-m", "gpulesson", "film", "--out", "film.html", script.name], Path(folder))
         page = Path(folder, "film.html").read_text(encoding="utf-8")
-    begin, end = page.index('<div class="film"'), page.rindex("<script>")
+    begin, end = page.index('<div class="play film"'), page.rindex("<script>")
     return page[begin:end]
-
-
-def load_player(app: Sphinx, page: str, template: str, context: Any, document: nodes.document | None) -> None:
-    """Load what plays a film on the pages that have one."""
-    if document is not None and any("film" in node for node in document.findall(nodes.raw)):
-        app.add_css_file("film.css")
-        app.add_js_file("film.js", loading_method="defer")
 
 
 def run(words: list[str], folder: Path) -> str:
@@ -199,10 +192,10 @@ class Counted(SphinxDirective):
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.setup_extension("_ext.freshness")
+    app.setup_extension("_ext.plays")  # which loads a film's player
     app.connect("env-purge-doc", forget)
     app.connect("env-updated", wait)
     app.connect("doctree-resolved", show)
-    app.connect("html-page-context", load_player)
     app.add_directive("run", Run)
     app.add_directive("film", Film)
     app.add_directive("planned", Planned)

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_film_steps_through_its_stops_by_keys_alone(browser, address, site):
-    stops = json.loads(site.page("film").soup.select_one("[data-film] script").string)["stops"]
+    stops = json.loads(site.page("film").soup.select_one("[data-play] script").string)["stops"]
     with opened(browser, viewport={"width": 1280, "height": 900}, reduced_motion="reduce") as window:
         tab = window.new_page()
         tab.goto(f"{address}film.html")
@@ -34,14 +34,14 @@ def test_a_film_steps_through_its_stops_by_keys_alone(browser, address, site):
         slider.focus()
         slider.press("Home")
         assert place.text_content() == f"1 of {len(stops)}"
-        assert not tab.locator(".film-table").is_visible()
+        assert not tab.locator(".still").is_visible()
 
 
 def test_a_film_is_a_table_without_javascript(browser, address, site):
     with opened(browser, java_script_enabled=False) as window:
         tab = window.new_page()
         tab.goto(f"{address}film.html")
-        rows = tab.locator(".film-table tbody tr")
-        stops = json.loads(site.page("film").soup.select_one("[data-film] script").string)["stops"]
+        rows = tab.locator(".still tbody tr")
+        stops = json.loads(site.page("film").soup.select_one("[data-play] script").string)["stops"]
         assert rows.count() == len(stops) and rows.first.is_visible()
         assert stops[0]["says"] in rows.first.text_content()

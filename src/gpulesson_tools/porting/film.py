@@ -199,7 +199,10 @@ def page(run: Run, name: str, program: Program) -> tuple[str, int]:
 
 
 def _page(title: str, content: str) -> str:
-    style, script = ((_HERE / f"film.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
+    style, script = (
+        "".join((_HERE / f"{name}.{kind}").read_text(encoding="utf-8") for name in ("play", "play-film"))
+        for kind in ("css", "js")
+    )
     return (
         f'<!doctype html>\n{_MARK}\n<html lang="en" class="film-page"><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -220,16 +223,16 @@ def part(stops: Sequence[Stop], texts: dict[str, str]) -> str:
     Examples
     --------
     >>> from gpulesson_tools.porting.filming import Stop
-    >>> print(part([Stop("a.py", 1, 1, sent=2, queue=2)], {"a.py": "y = x + x * x"})[:29])
-    <div class="film" data-film>
+    >>> print(part([Stop("a.py", 1, 1, sent=2, queue=2)], {"a.py": "y = x + x * x"})[:40])
+    <div class="play film" data-play="film">
     """
     shown = list(_shown(stops, several=len(texts) > 1))
     data = json.dumps({"texts": texts, "stops": shown}, ensure_ascii=False, separators=(",", ":"))
     safe = data.replace("<", "\\u003c")
     rows = "\n".join(_row(stop, texts) for stop in shown)
     return (
-        f'<div class="film" data-film>\n<script type="application/json">{safe}</script>\n'
-        '<div class="film-table"><table>\n<thead><tr><th>Line</th><th>Code</th><th>What happens</th>'
+        f'<div class="play film" data-play="film">\n<script type="application/json">{safe}</script>\n'
+        '<div class="still"><table>\n<thead><tr><th>Line</th><th>Code</th><th>What happens</th>'
         "<th>Host memory</th><th>GPU memory</th><th>Queue</th></tr></thead>\n"
         f"<tbody>\n{rows}\n</tbody></table></div>\n</div>"
     )

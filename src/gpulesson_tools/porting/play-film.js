@@ -1,18 +1,9 @@
-// Steps through the stops of a film; without this script, the page shows them as a table.
+// Steps through the stops of a film.
 "use strict";
-for (const film of document.querySelectorAll("[data-film]")) {
-  const data = JSON.parse(film.querySelector("script").textContent);
-  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  const make = (name, className, text, ...inside) => {
-    const node = document.createElement(name);
-    node.className = className;
-    node.textContent = text;
-    node.append(...inside);
-    return node;
-  };
-  const back = make("button", "", "Back"), next = make("button", "", "Next");
-  const slider = make("input", "", "");
-  Object.assign(slider, { type: "range", min: 1, max: data.stops.length, value: 1, ariaLabel: "Stop" });
+play.begin("film", (film, data) => {
+  const { make } = play;
+  const back = play.button("Back", () => go(-1)), next = play.button("Next", () => go(1));
+  const slider = play.slider("Stop", 1, data.stops.length, 1, () => show(Number(slider.value)));
   const place = make("span", "film-place", "");
   const says = make("p", "film-says", "");
   says.setAttribute("aria-live", "polite");
@@ -29,9 +20,7 @@ for (const film of document.querySelectorAll("[data-film]")) {
   kernels.ariaHidden = "true";
   const queue = make("p", "film-queue", "", count, kernels);
   const world = make("div", "film-world", "", host.box, bus, gpu.box, queue);
-  const bar = make("div", "film-bar", "", back, next, slider, place);
-  film.append(bar, says, make("div", "film-stage", "", code, world));
-  film.querySelector(".film-table").hidden = true;
+  const bar = make("div", "play-row", "", back, next, slider, place);
 
   let shown = "", lines = [];
   const show = (number) => {
@@ -45,7 +34,7 @@ for (const film of document.querySelectorAll("[data-film]")) {
     lines.forEach((line, at) => line.classList.toggle("now", stop.line <= at + 1 && at + 1 <= stop.last));
     const now = lines[stop.line - 1];
     const top = now.offsetTop - code.offsetTop - code.clientHeight / 3;
-    code.scrollTo({ top, behavior: calm ? "auto" : "smooth" });
+    code.scrollTo({ top, behavior: play.calm ? "auto" : "smooth" });
     says.textContent = `${stop.where}. ${stop.says}`;
     says.dataset.kind = stop.kind;
     for (const [list, things] of [[host.list, stop.host], [gpu.list, stop.gpu]]) {
@@ -61,9 +50,6 @@ for (const film of document.querySelectorAll("[data-film]")) {
     slider.value = number;
   };
   const go = (by) => show(Math.max(1, Math.min(data.stops.length, Number(slider.value) + by)));
-  back.addEventListener("click", () => go(-1));
-  next.addEventListener("click", () => go(1));
-  slider.addEventListener("input", () => show(Number(slider.value)));
   film.addEventListener("keydown", (event) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     const other = event.altKey || event.ctrlKey || event.metaKey;
@@ -72,5 +58,6 @@ for (const film of document.querySelectorAll("[data-film]")) {
       event.preventDefault();
     }
   });
+  film.append(bar, says, make("div", "film-stage", "", code, world));
   show(1);
-}
+});

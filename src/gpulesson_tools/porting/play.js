@@ -1,0 +1,48 @@
+// What the parts to play with share. A part is an element with `data-play`, its name. In it are data, as JSON, and
+// `.still`: what the page shows without scripts, and on paper.
+"use strict";
+const play = {
+  calm: matchMedia("(prefers-reduced-motion: reduce)").matches,
+
+  // Begin all parts of a name: `begin(part, data)` adds to each what can be played with.
+  begin(name, begin) {
+    for (const part of document.querySelectorAll(`[data-play="${name}"]`)) {
+      begin(part, JSON.parse(part.querySelector("script").textContent));
+    }
+  },
+
+  make(name, className, text, ...inside) {
+    const node = document.createElement(name);
+    node.className = className;
+    node.textContent = text;
+    node.append(...inside);
+    return node;
+  },
+
+  button(text, onclick) {
+    return Object.assign(play.make("button", "", text), { type: "button", onclick });
+  },
+
+  // A slider without a visible label; `label` is for screen readers.
+  slider(label, min, max, value, oninput) {
+    const range = play.make("input", "", "");
+    return Object.assign(range, { type: "range", ariaLabel: label, min, max, value, oninput });
+  },
+
+  // A choice of one among several: `choose(number)` is called for each new one.
+  choice(label, names, choose) {
+    const list = play.make("select", "", "", ...names.map((name, at) => new Option(name, at)));
+    list.onchange = () => choose(Number(list.value));
+    return play.make("label", "play-choice", `${label} `, list);
+  },
+
+  // A bar that is as long as its share, from 0 to 1, with words at both ends: [node, set(share, words)].
+  bar(name) {
+    const words = play.make("span", "", ""), inside = play.make("i", "", "");
+    const set = (share, text) => {
+      inside.style.width = `${100 * Math.max(0, Math.min(1, share))}%`;
+      words.textContent = text;
+    };
+    return [play.make("div", "play-bar", "", play.make("b", "", name), play.make("span", "", "", inside), words), set];
+  },
+};
