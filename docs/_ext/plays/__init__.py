@@ -2,8 +2,8 @@
 
 A part is a module here, ``NAME.py``, and in ``_static`` ``play-NAME.js`` and ``play-NAME.css``. While a
 lesson runs, the module's ``play(names)`` gets what its names hold after the cell above the directive.
-It returns the data that the script plays with, and HTML that says the same without a script and on paper. Both
-are kept beside the page, as long as the lesson's run is. Notebooks leave the directive and its content out.
+It returns the data that the script plays with, and HTML that says the same without a script and on paper.
+Both are kept beside the page, as long as the lesson's run is. Notebooks leave it and its content out.
 """
 
 from __future__ import annotations
