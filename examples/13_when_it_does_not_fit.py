@@ -5,7 +5,7 @@
 Read the out-of-memory error, find what fills the memory, and choose a way to need less.
 
 .. overview::
-   :teaching: 37
+   :teaching: 38
    :exercises: 15
 
    .. objectives::
@@ -710,6 +710,55 @@ for name, (kind, run) in ways.items():
 # memory. **The cheapest way that fits is the best one. Against activations, begin with
 # autocast if the GPU has bfloat16. Then measure both: smaller batches, and recomputing.**
 # Which is faster depends on how busy small batches still keep your GPU.
+#
+# Compute a large loss in parts
+# -----------------------------
+#
+# A language model gives a score for each word that it knows, at each place of a text.
+# With 50,000 words these scores are often the largest activation. So take some places
+# at a time, and compute their scores again in the backward pass. Then the scores of all
+# places are never in memory together:
+
+# fold: Compute the loss of 1,024 places at once, and in eight parts
+head = nn.Linear(64, 8192).to(device)  # 8,192 words
+places = torch.randn(1024, 64, device=device, requires_grad=True)
+words = torch.randint(8192, (1024,), device=device)
+
+
+def part_of_loss(x, y):
+    return sum_of_losses(head(x), y) / len(words)
+
+
+def whole(head):
+    part_of_loss(places, words).backward()
+
+
+def in_parts(head):
+    pairs = zip(places.chunk(8), words.chunk(8), strict=True)
+    sum(
+        checkpoint(part_of_loss, *pair, use_reentrant=False) for pair in pairs
+    ).backward()
+
+
+for run in (whole, in_parts):
+    head.zero_grad()
+    print(f"{run.__name__:<8} {rise(run, head):5.1f} MiB", end=", ")
+    print(f"length of a gradient {head.bias.grad.norm():.5f}")
+
+# %%
+# The gradient is the same. (`Liger <https://github.com/linkedin/Liger-Kernel>`__ has such
+# a loss, written for GPUs.)
+#
+# .. fold:: Going further: what a parameter takes, and what to compute again
+#
+#    In float32, Adam needs 16 bytes for each parameter: four for itself, four for its
+#    gradient, eight of the optimizer. While a step runs under autocast, there may be a
+#    copy of two bytes, too: `18 bytes
+#    <https://huggingface.co/docs/transformers/v5.14.0/model_memory_anatomy>`__ in all.
+#
+#    A block may also keep what is expensive, such as matrix products, and compute only
+#    the rest again. ``create_selective_checkpoint_contexts`` takes a list of what to
+#    keep (`its manual <https://docs.pytorch.org/docs/stable/checkpoint.html>`__).
 #
 # Exercise
 # --------
