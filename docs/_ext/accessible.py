@@ -7,6 +7,7 @@ page is rendered through the template `whole_page.html`, which passes it to `fix
 from __future__ import annotations
 
 import re
+from itertools import groupby
 from typing import Any
 
 from docutils import nodes
@@ -29,7 +30,9 @@ HALF = (
 LIST = '<path d="M4 6h12M4 12h16M4 18h9" stroke="currentColor" stroke-width="2"/>'
 ICONS = {"svg-sun-with-moon": HALF, "svg-moon-with-sun": HALF, "svg-toc": LIST}
 LANDMARKS = {"sidebar-drawer": "Site menu", "toc-drawer": "On this page"}
-COLUMNS = re.compile(r"(?:.*\S {2,}\S.*(?:\n|\Z))+")  # lines with gaps
+GAP = re.compile(r"\S {2,}\S|^ {9,}\S")  # between two columns, or below the first
+NUMBER = re.compile(r"[\d.,]+")
+SHORT = 60  # characters of a line that stays whole beside columns
 BETWEEN = re.compile(r"(?<=[_.:/])(?=\w)|(?<=[a-z])(?=[A-Z])")  # two words of a name
 TAG_OR_BETWEEN = re.compile(f"<[^>]*>|{BETWEEN.pattern}")
 MODULES = ("module-", "gpulesson-")  # how the address of a module's section begins
@@ -116,17 +119,31 @@ def let_break(html: str) -> str:
 def keep_columns(html: str) -> str:
     r"""Mark the lines of an output that have columns: they scroll sideways where other lines wrap.
 
+    A line has columns if it has a gap, or differs from a neighbour in its numbers alone. Short lines beside
+    it stay whole with it.
+
     Examples
     --------
-    >>> print(keep_columns("<pre>one run:\na   1\nb  20\n</pre>"))
-    <pre>one run:
-    <span class="columns">a   1
+    >>> print(keep_columns("<pre>a   1\nb  20\n\nThat is all.</pre>"))
+    <pre><span class="columns">a   1
     b  20
-    </span></pre>
+    </span>
+    That is all.</pre>
     """
     head, start, text = html.partition("<pre><span></span>" if "<pre><span>" in html else "<pre>")
     text, end, tail = text.partition("</pre>")
-    marked = COLUMNS.sub(r'<span class="columns">\g<0></span>', text)
+    lines = text.splitlines(keepends=True)
+    shapes = ["", *(NUMBER.sub("0", line.strip()) for line in lines), ""]
+    columns = [
+        bool(GAP.search(line)) or (shape != "" and shape in (before, after))
+        for line, before, shape, after in zip(lines, shapes, shapes[1:], shapes[2:], strict=False)
+    ]
+    marked = ""
+    short = [0 < len(line.strip()) <= SHORT for line in lines]
+    for whole, run in groupby(zip(lines, columns, short, strict=True), lambda each: each[1] or each[2]):
+        texts, found, _ = zip(*run, strict=True)
+        part = "".join(texts)
+        marked += f'<span class="columns">{part}</span>' if whole and any(found) else part
     return "".join((head, start, marked, end, tail))
 
 

@@ -8,16 +8,17 @@ import pytest
 from _ext import accessible
 from pages import LESSONS
 
-TABLE = "one run:\nname      share\naten::mm  32.5%\naten::t    3.5%\n"
-TWO_LINES = "GPU   memory    batch of 8  largest\nA100  39.4 GiB  fits        769,792\nThat is all.\n"
-LABELS = "true:    [0.17, 0.51]\nlearned: [0.15, 0.52]\n"
+LONG = "All other lines of this output are words, and this one is too long to stay whole.\n"
+TABLE = f"{LONG}name      share\naten::mm  32.5%\naten::t    3.5%\n"
+SHORT = f"GPU   memory    batch of 8  largest\nA100  39.4 GiB  fits        769,792\nin all: 2\n{LONG}"
+NUMBERS = f"Epoch 9, loss 0.982, right 738\nEpoch 10, loss 0.749, right 1,002\n\nThat is all.\n{LONG}"
 TRACEBACK = '  File "a.py", line 4\n    print(x)\n    ^^^^^\n  File "b.py", line 7\n    return y\n'
 
 
 @pytest.mark.parametrize(
     ("output", "rows"),
-    [(TABLE, [1, 2, 3]), (TWO_LINES, [0, 1]), (LABELS, [0]), (TRACEBACK, [])],
-    ids=["table", "two lines", "labels", "traceback"],
+    [(TABLE, [1, 2, 3]), (SHORT, [0, 1, 2]), (NUMBERS, [0, 1]), (TRACEBACK, [])],
+    ids=["table", "short line below", "other numbers", "traceback"],
 )
 def test_lines_with_columns_are_told_from_text(output, rows):
     lines = output.splitlines(keepends=True)
