@@ -65,9 +65,9 @@ print("computed on:          ", product.device)
 #
 # The computer around the GPU is called the :term:`host`, so there is :term:`host memory`
 # and :term:`device memory`. A tensor has to be copied over the *bus* before the GPU can
-# compute with it. PyTorch calls each of the two places a :term:`device`: ``cpu``, or a
-# GPU such as ``cuda``. Don't worry about learning these words now: you'll meet them on
-# every page.
+# compute with it. Somewhat confusingly, PyTorch calls *each* of the two a
+# :term:`device`: ``cpu``, or a GPU such as ``cuda``. Don't worry about learning these
+# words now: you'll meet them on every page.
 #
 # A GPU is good at large products
 # -------------------------------
@@ -166,7 +166,7 @@ for name, values in speeds.items():
 #    :date: 2021
 #
 #    ResNet-50, 90 times over these pictures, in numbers of 32 bits as here: about 3.8
-#    days.
+#    days. (A V100 is a GPU of 2017.)
 #
 # What to take home: **a run that takes a CPU many days takes a large GPU only a few.**
 #
@@ -195,7 +195,8 @@ for name, values in speeds.items():
 #
 # :term:`CUDA` is how NVIDIA's GPUs are programmed, and ``torch.cuda`` is PyTorch's part
 # for it. Let's ask it three things: is there a GPU, which one is used if you name none,
-# and what is it called?
+# and what is it called? Without a GPU, the second line raises an error. ``try`` lets the
+# program go on: the lines below ``except`` then print the error.
 
 print("available:", torch.cuda.is_available())
 try:
@@ -205,8 +206,8 @@ except (RuntimeError, AssertionError) as error:  # it depends on what is missing
     print(f"{type(error).__name__}: {error}")
 
 # %%
-# With a GPU you get its number, counted from 0, and its name. Without one, asking for the
-# number raises an error, and **its words tell you what is missing**:
+# With a GPU you get its number, counted from 0, and its name. Without one, **the words of
+# the error tell you what is missing**:
 #
 # - ``Found no NVIDIA driver on your system``: the system's own program for the GPU, its
 #   :term:`driver`, is missing. Without an NVIDIA GPU that is as it should be.
@@ -231,10 +232,10 @@ except (RuntimeError, AssertionError) as error:  # it depends on what is missing
 #
 # .. covers:: S3.1 S3.2
 #
-# Each :term:`PyTorch build` is made for one kind of GPU, or for the CPU only. So **what
-# PyTorch can use is decided when you install it**. Does yours fit your GPU and its
-# driver? The course's package looks at all three. Read one row of its report, the last:
-# *advice* says what to change, if anything.
+# Without a GPU you can skip this section. Each :term:`PyTorch build` is made for one kind
+# of GPU, or for the CPU only. So **what PyTorch can use is decided when you install it**.
+# Does yours fit your GPU and its driver? The course's package looks at all three. Read
+# one row of its report, the last: *advice* says what to change, if anything.
 
 from gpulesson.device import device_report
 

@@ -96,9 +96,9 @@ print("and back: ", rows.reshape(5, 28, 28).shape)
 # Ask each row for its mean or its largest number
 # -----------------------------------------------
 #
-# A network gives scores: a row for each flower, and in it a number for each class. Some
-# questions are for each row, some for each column, and ``dim`` says which. How many
-# numbers will each line print?
+# A network gives scores: a row for each flower, and in it a number for each class. Below,
+# their shape is ``[2, 3]``: dimension 0 is the 2 flowers, and dimension 1 the 3 classes.
+# **The dimension that you name disappears.** How many numbers will each line print?
 
 scores = torch.tensor([[1.0, 6.0, 2.0], [9.0, 0.0, 3.0]])  # 2 flowers, 3 classes
 
@@ -108,10 +108,9 @@ print("mean(dim=1):  ", scores.mean(dim=1))
 print("argmax(dim=1):", scores.argmax(dim=1))
 
 # %%
-# ``dim=0`` goes down each column, so there are three means. ``dim=1`` goes along each
-# row, so there are two. **The dimension that you name disappears:** ``[2, 3]`` becomes
-# ``[3]`` or ``[2]``. ``argmax`` says *where* in each row the largest number is. For
-# scores, that is the network's answer.
+# ``dim=0`` makes ``[3]`` of ``[2, 3]``: the mean of each class, down the columns.
+# ``dim=1`` makes ``[2]``: one for each flower, along the rows. ``argmax`` says *where* in
+# each row the largest number is. For scores, that is the network's answer.
 #
 # Multiply rows by columns
 # ------------------------
@@ -192,15 +191,14 @@ print("with .T:", (flowers @ turned.T).shape)
 # On a machine without such a GPU, this page computes on the :term:`practice GPU`: it
 # obeys a GPU's rules, but your CPU does the arithmetic. ``practice.start()`` starts it.
 # Your own scripts never need it, and with a real GPU it does nothing.
+#
+# Every tensor is in one place, and knows it. By default it is created on the CPU. With
+# ``device=…`` it is created on the GPU. What will the last two lines print?
 
 from gpulesson import practice
 
 practice.start()
 device = torch.device("cuda")
-
-# %%
-# Every tensor is in one place, and knows it. By default it is created on the CPU. With
-# ``device=…`` it is created on the GPU. What will the two lines print?
 
 on_cpu = torch.tensor([1.0, 2.0])
 on_gpu = torch.tensor([1.0, 2.0], device=device)
@@ -329,12 +327,16 @@ print(outputs.device)
 # %%
 # **All tensors of an operation must be on the same device**, and so is its result.
 #
-# In arithmetic, a *single number* may still come from the CPU, even as a tensor of shape
-# ``[]``, such as ``torch.tensor(3.0)``. So may an index, which picks rows. The other way
-# round does not work: a number on the GPU with a table on the CPU gives the error again,
-# and an index on the GPU an error with :ref:`other words <error-indices>`. What also
-# raises no error is a copy into a tensor, such as ``on_gpu[0:2] = on_cpu``: it costs the
-# time of a copy, though you see no ``to``.
+# Only a *single number* may still come from the CPU, even as a tensor of shape ``[]``,
+# such as ``torch.tensor(3.0)``.
+#
+# .. fold:: Going further: what else may come from the other device
+#
+#    An index, which picks rows, may come from the CPU, too. The other way round does not
+#    work: a number on the GPU with a table on the CPU gives the error again, and an index
+#    on the GPU an error with :ref:`other words <error-indices>`. What also raises no
+#    error is a copy into a tensor, such as ``on_gpu[0:2] = on_cpu``: it costs the time of
+#    a copy, though you see no ``to``.
 
 # fold: Going further: a number and an index from the CPU, and a number from the GPU
 number = torch.tensor(3.0)
@@ -371,12 +373,11 @@ print("model: ", model.weight.device)
 #
 # .. covers:: S0.2
 #
-# ``device = torch.device("cuda")`` only makes a label. But inside a block ``with
-# torch.device("cuda"):`` the GPU is the *default device*, on which new tensors and models
-# are made. :func:`torch.set_default_device` does the same for the whole program. Only
-# ``torch.from_numpy`` stays on the CPU there: its tensor uses the NumPy array's memory.
+# You will meet code that passes no device, and still computes on a GPU. It has set a
+# *default device*, on which new tensors and models are made: with
+# :func:`torch.set_default_device` for the whole program, or for the lines of a ``with``
+# block. What will each line print? The last one makes a tensor from a NumPy array.
 
-# fold: Going further: make tensors inside a block with a default device
 import numpy as np
 
 print("outside:   ", torch.ones(3).device)
@@ -387,6 +388,7 @@ with torch.device("cuda"):
 
 # %%
 # **A default device decides where new tensors are made, but moves none that exist.**
+# ``from_numpy`` makes no new one: its tensor uses the array's own memory, on the CPU.
 # This course passes ``device`` to each call instead, so that you see it.
 #
 # .. fold:: Going further: a default device in code that you did not write
@@ -402,9 +404,10 @@ with torch.device("cuda"):
 #
 # .. covers:: S3.4
 #
-# When a GPU's memory is full, a program usually stops. So PyTorch counts: *allocated* is
-# what your tensors use, and *reserved* is all that it has got from the GPU's
-# :term:`driver`. The folded cell tries it with a tensor of two numbers:
+# When a GPU's memory is full, a program usually stops. :doc:`Lesson 10
+# </lessons/10_where_did_my_memory_go>` finds out what fills it; here is only how PyTorch
+# counts. *Allocated* is what your tensors use, and *reserved* is all that it has got from
+# the GPU's :term:`driver`. The folded cell tries it with a tensor of two numbers:
 
 # fold: Going further: count the memory of a small tensor
 
@@ -426,7 +429,7 @@ print("deleted: reserved ", deleted[1] - made[1])
 # %%
 # **PyTorch gives out a GPU's memory in blocks, of 512 bytes or a multiple of that.** When
 # a tensor is deleted, its block is free again, and PyTorch keeps it reserved for the next
-# one. :doc:`Lesson 10 </lessons/10_where_did_my_memory_go>` finds out what fills memory.
+# one.
 #
 # .. instructor-note::
 #
@@ -448,7 +451,7 @@ print("deleted: reserved ", deleted[1] - made[1])
 #    2. **Predict:** write ``"cpu"`` or ``"cuda:0"`` for each name in ``ANSWERS``,
 #       before you run anything.
 #    3. Run it: ``python exercise_02.py``. It counts your right answers. For each of the
-#       others, the check below names the part of this lesson that explains it.
+#       others, the check below says why.
 #    4. Write ``bring``. It brings a model and a batch to the device. One of them moves,
 #       and of the other you return a copy.
 #

@@ -108,9 +108,9 @@ plt.show()
 
 # %%
 # Before, it gave every flower the same answer. Now each species has its region, and
-# nobody told the network where the borders are. One flower it gets wrong; can you find
-# it? It must be near a border, though the colours are those for sepals of mean size.
-# How does that work? Let's take the program apart.
+# nobody told the network where the borders are. (A mark in a wrong colour need not be a
+# mistake: the colours are for sepals of mean size, and each flower has its own.) How does
+# that work? Let's take the program apart.
 #
 # Describe a flower by four numbers
 # ---------------------------------
@@ -225,8 +225,10 @@ print(f"CrossEntropyLoss:    {loss_fn(model(flower), label).item():.4f}")
 # Training looks for parameters with a small loss. Which way should it change a weight?
 # Let's pick one, and move it a little each way. ``Sequential`` counts its entries from 0,
 # with the ReLUs, so the last layer is entry 4. Any of its 27 weights will do; we take the
-# one in row 0 and column 3. And we work in a copy of the network, so that the network
-# itself stays as it is.
+# one in row 0 and column 3. (A layer keeps its weights with a row for each *output*: nine
+# numbers in each of three rows.) We work in a copy of the network, so that the network
+# itself stays as it is. ``weights`` is the copy's own tensor: to change it is to change
+# the copy.
 
 trial = copy.deepcopy(model)  # the same 151 numbers, to play with
 weights = trial[4].weight  # 3 rows of 9
@@ -295,10 +297,10 @@ plt.show()
 # Train it with five calls
 # ------------------------
 #
-# The :term:`optimizer` ``torch.optim.SGD`` applies exactly our rule, to all 151 numbers.
-# They move together, so the learning rate must be much smaller. Here is the loop of the
-# program again, as a function that keeps the losses. A round in which all 120 flowers go
-# through the network is an :term:`epoch`.
+# The :term:`optimizer` ``torch.optim.SGD``, for stochastic gradient descent, applies
+# exactly our rule, to all 151 numbers. They move together, so the learning rate must be
+# much smaller. Here is the loop of the program again, as a function that keeps the
+# losses. A round in which all 120 flowers go through the network is an :term:`epoch`.
 
 
 def train(model, X, y, lr=0.02, epochs=500):
