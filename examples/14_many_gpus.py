@@ -403,8 +403,9 @@ print(f"one process: {len(train_data) / seconds:,.0f} images a second")
 #         - 2,926 (7.7)
 #
 # With batches that grow, eight GPUs do almost eight times as much. With 64 images in all,
-# each of eight GPUs gets 8 images, and they are hardly faster than four. What connects
-# the GPUs matters, too: over NVLink, a separate connection, `two TITAN RTX
+# each of eight GPUs gets 8 images. With ViT they are hardly faster than four, and with
+# ResNet-152 slower. What connects the GPUs matters, too: over NVLink, a separate
+# connection, `two TITAN RTX
 # <https://huggingface.co/docs/transformers/v4.49.0/perf_train_gpu_many>`__ took 101 s for
 # what took 131 s without it.
 #
