@@ -25,7 +25,7 @@ play.begin("race", (part, { sizes, speeds, names, source }) => {
   const compare = (name, one, n) => {
     const faster = one(n) < gpu(n), cross = crossing(one);
     return `${faster ? name : "The GPU"} is about ${round(faster ? gpu(n) / one(n) : one(n) / gpu(n))} times as fast` +
-      ` as ${faster ? "the GPU" : name.replace("T", "t").replace("Y", "y")}. ` +
+      ` as ${faster ? "the GPU" : name[0].toLowerCase() + name.slice(1)}. ` +
       (cross ? `From about ${round(cross)} rows on, the GPU wins.` : "Here the GPU never wins.");
   };
 
@@ -57,7 +57,7 @@ play.begin("race", (part, { sizes, speeds, names, source }) => {
     make("div", "play-row", "", "Rows and columns", slider, place),
     make("p", "race-title", "Time for one product: shorter is faster"),
     ...bars.map(([node]) => node), says,
-    make("div", "play-row", "", "Your CPU's two speeds:", ...fields.map(([, label]) => label)),
+    make("div", "play-row", "", "Your CPU, in billions of calculations a second:", ...fields.map(([, label]) => label)),
     make("p", "race-source", `${source}. Read off the picture above; your CPU's times between its ends are estimates.`));
   show();
 });
