@@ -145,6 +145,12 @@ for name, values in speeds.items():
 # product involves a lot of work.** If you see only one row, PyTorch found no GPU,
 # and the box *Recorded* shows what a computer with a GPU printed.
 #
+# .. play:: race
+#
+#    Let the two of that computer race. Who wins at 10 rows and columns, and from where on
+#    does it change? Your own CPU can join: type the two numbers of its row from above, if
+#    you've run this lesson.
+#
 # How many days does a real run take? ResNet-50, a network for photographs, learns from
 # 1.28 million pictures, 90 times over. Its answer to one picture takes `about 4 billion
 # multiplications <https://arxiv.org/abs/1512.03385>`__ and as many additions, and

@@ -227,6 +227,13 @@ print(f"{'without a break':<20} {expected[8]:.3f}")
 # learning rate. The scheduler alone changes nothing here, because it sets the next rate
 # only after the epoch.
 #
+# .. play:: stopped
+#
+#    Now try all the other ways. Choose where the run stops, and tick what was saved
+#    besides the weights. The curve shows how the run went on when this page was built,
+#    with just the code beside it. Which ticks does it need to go on as if nothing had
+#    happened? (``random`` is the place in the random numbers, which dropout needs.)
+#
 # Resume to the last bit
 # ----------------------
 #

@@ -369,6 +369,14 @@ for rows, parts in steps.items():
 # it, early in the backward pass. **First find out in which part the peak is: a smaller
 # batch lowers only what belongs to its rows.**
 #
+# .. play:: memory
+#
+#    Change the network, the batch and the optimizer. The part below adds up the five
+#    things, and says in which part of the step the peak is. How many rows move it out of
+#    the optimizer's step? It leaves out the :term:`context`, what libraries take, and
+#    gaps between blocks. ``python -m gpulesson plan train.py`` does the same for your
+#    own script.
+#
 # .. question:: A batch gets twice as many rows. Which of the five things double?
 #
 #    - All of them.

@@ -1,0 +1,22 @@
+"""Lesson 10: the memory of one training step, of a network like the lesson's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def play(names: dict[str, Any]) -> tuple[dict[str, int], str]:
+    """Begin with the lesson's own network and batch, which it has measured."""
+    layers, pictures = list(names["model"]), names["pictures"]
+    begin = {
+        "inputs": layers[0].in_features,
+        "classes": layers[-1].out_features,
+        "width": layers[0].out_features,
+        "layers": len(layers) // 2,  # each with its ReLU
+        "rows": len(pictures),
+    }
+    rows = "".join(
+        f"<tr><td>{name}</td><td>{size / 2**20:.2f} MiB</td></tr>" for name, size in names["measured"].items()
+    )
+    caption = f"{begin['layers']} layers of {begin['width']} numbers, {begin['rows']} rows, Adam"
+    return begin, f"<table><caption>{caption}</caption><tbody>{rows}</tbody></table>"
