@@ -92,7 +92,7 @@ print(len(train_loader), "batches, the last one with", 5000 % 64, "pictures")
 
 # %%
 # A :term:`data loader` stacks single pictures into :term:`batches <batch>`. 5,000 isn't a
-# multiple of 64, so the last batch is short. This will matter below.
+# multiple of 64, so the last batch is short.
 #
 # And the test pictures? They have to wait. The best of many tries is partly luck, so
 # **compare and choose by the validation pictures, and keep the test pictures for the last
@@ -105,9 +105,8 @@ print(len(train_loader), "batches, the last one with", 5000 % 64, "pictures")
 # Three *linear* layers lead from one to the other: 784 pixels to 128 numbers, these to
 # 64, and these to ten. Between them ``relu`` sets negative numbers to zero.
 #
-# So far, ``Sequential`` lined up our layers. A class gives the network a name, and
-# between the layers it can do whatever Python can. Don't worry if classes are new to
-# you. This is all that you need here:
+# So far, ``Sequential`` lined up our layers. A class can do whatever Python can between
+# them. If classes are new to you, this is all that you need here:
 #
 # - ``class Classifier(nn.Module)`` is a plan for objects. It extends PyTorch's plan for
 #   models, the :term:`module`.
@@ -194,9 +193,9 @@ def train_epoch(model, loader, optimizer):
 
 
 # %%
-# ``loss.item()`` is the mean over a batch. Times the number of its pictures it is their
-# sum, and all these sums, divided by 5,000, are the mean over all pictures. Many scripts
-# leave out ``* len(labels)``, and divide by the number of *batches*.
+# ``loss.item()`` is the mean over a batch. Times its number of pictures it is their sum,
+# and all sums, divided by 5,000, are the mean over all pictures. Many scripts leave out
+# ``* len(labels)``, and divide by the number of *batches*.
 #
 # .. question:: How much does one picture of the last batch count in their mean?
 #
@@ -213,9 +212,8 @@ def train_epoch(model, loader, optimizer):
 #
 #      No. This mean does not know that a small batch should have a small weight.
 #
-# It is as if a town computed its average mark from the averages of its schools, and a
-# school of 8 pupils counted as much as a school of 64. **Multiply each loss by its number
-# of pictures.**
+# It is as if, in a town's average mark, a school of 8 pupils counted as much as one
+# of 64. **Multiply each loss by its number of pictures.**
 #
 # With a :term:`GPU`, ``item()`` makes the CPU wait in every :term:`step` (:doc:`lesson
 # 8 </lessons/08_was_it_faster>`). The folded cell adds up on the :term:`device`
@@ -268,12 +266,10 @@ def evaluate(model, loader):
 # %%
 # ``eval()`` sets the :term:`evaluation mode`, which matters to layers such as
 # :term:`dropout`. In :term:`inference mode` PyTorch does not record what a
-# :term:`backward pass` would need; it is like ``torch.no_grad()``, but stricter: to train
-# with its results later, ``clone()`` them. The model's answer is the class with the
-# largest score, which ``argmax(dim=1)`` finds in each row; many scripts write ``best,
-# answers = torch.max(scores, 1)``.
-# **Evaluate with** ``eval()``, **in** ``inference_mode()``, **by**
-# ``argmax(dim=1)``.
+# :term:`backward pass` would need; it is a stricter ``torch.no_grad()``. The model's
+# answer is the class with the largest score, which ``argmax(dim=1)`` finds in each row;
+# many scripts write ``best, answers = torch.max(scores, 1)``. **Evaluate with**
+# ``eval()``, **in** ``inference_mode()``, **by** ``argmax(dim=1)``.
 #
 # Now we train, with Adam as the :term:`optimizer`, and print a line per epoch. Which of
 # the two losses will be smaller at the end?
@@ -314,10 +310,10 @@ ax.set_title(f"The validation loss is lowest after epoch {lowest}")
 plt.show()
 
 # %%
-# At first both fall. Later only the training loss does; the dotted line marks the lowest
-# validation loss. From there on the model learns its 5,000 pictures, rather than what
-# clothes look like. This is :term:`overfitting`. **Watch both losses, and stop when the
-# validation loss has not fallen for some epochs.**
+# At first both fall. After the dotted line only the training loss does: there the model
+# learns its 5,000 pictures, rather than what clothes look like. This is
+# :term:`overfitting`. **Watch both losses, and stop when the validation loss has not
+# fallen for some epochs.**
 #
 # .. fold:: Going further: the same loop, kept in a function
 #
@@ -403,15 +399,15 @@ for name, each, seconds in rows:
 # All 60,000 pictures bring more. The set's authors `list what others reported
 # <https://github.com/zalandoresearch/fashion-mnist#benchmark>`__, unchecked: linear
 # layers, about twice as large as ours, got 90.0 % of the test pictures right, and two
-# convolutions 92.5 %. People with no fashion expertise got 83.5 % of 1,000 pictures
-# right.
+# convolutions 92.5 %.
 #
 # Find the classes and pictures that it gets wrong
 # ------------------------------------------------
 #
 # *Which* mistakes does the convolutional network make? We count its answers in a table of
 # ten rows and ten columns, the :term:`confusion matrix`. The row *Dress* and the column
-# *Shirt* count the dresses that it took for shirts:
+# *Shirt* count the dresses that it took for shirts; the right answers are on the
+# diagonal. Where else do you expect large counts?
 
 images, labels = next(iter(validation_loader))  # all 1,000
 with torch.inference_mode():
@@ -421,34 +417,18 @@ answers = scores.argmax(dim=1)
 confusion = torch.zeros(10, 10, dtype=torch.int64)
 for number in range(1000):
     confusion[labels[number], answers[number]] += 1
+print(confusion)
 
 # %%
-# Where do you expect the large counts?
-
-# fold: Draw the confusion matrix
-wrong = confusion.clone()
-wrong.fill_diagonal_(0)
-truth, answer = divmod(wrong.argmax().item(), 10)  # of the largest
-fig, ax = plt.subplots(figsize=(4.5, 4.8), layout="constrained")
-colours = plt.get_cmap("Oranges")(0.7 * wrong.numpy() / wrong.max().item())
-colours[range(10), range(10)] = plt.get_cmap("Blues")(0.3)  # the diagonal
-ax.imshow(colours)
-for row in range(10):
-    for column in range(10):
-        count = confusion[row, column].item() or ""  # no zeros
-        ax.text(column, row, count, ha="center", va="center", color="#111111")
-ax.set_xticks(range(10), short, rotation=90)
-ax.set_yticks(range(10), short)
-ax.set(xlabel="the model's answer", ylabel="true class")
-ax.set_title(f"Most often: {short[truth]} taken for {short[answer]}")
-plt.show()
-
-# %%
-# The blue squares count the right answers, and the orange ones count mistakes: the
-# darker, the more. **The confusion matrix says which classes a model confuses.**
+# .. play:: confusion
 #
-# Which pictures are behind these counts? With ``reduction="none"`` we get one loss for
-# each picture, instead of their mean, and ``argsort`` puts them in order:
+#    Here are the counts with their names: the stronger the orange, the more mistakes.
+#    Choose a number to see its pictures.
+#
+# **The confusion matrix says which classes a model confuses.**
+#
+# Which mistakes are the worst? With ``reduction="none"`` we get one loss for each
+# picture, instead of their mean, and ``argsort`` puts them in order:
 
 losses = nn.CrossEntropyLoss(reduction="none")(scores, labels)
 worst = losses.argsort(descending=True)[:10]  # the largest loss first
@@ -456,9 +436,9 @@ print(f"middle loss:  {losses.median():.2f}")
 print(f"largest loss: {losses.max():.2f}")
 
 # %%
-# Half of the pictures have a loss below the middle one. The largest loss
-# is far above the 2.3 of a model that knows nothing: here the model gave the right class
-# almost nothing. Would you have known better?
+# Half of the losses are below the middle one. The largest is far above the 2.3 of a model
+# that knows nothing: here the right class got almost nothing. Would you have known
+# better?
 
 # fold: Draw the ten pictures with the largest loss
 fig, grid = plt.subplots(2, 5, figsize=(4.5, 3.4), layout="constrained")
@@ -518,9 +498,9 @@ with_softmax = nn.Sequential(Classifier(), nn.Softmax(dim=1)).to(device)
 _ = fit(with_softmax)
 
 # %%
-# Compare these lines with those of the first model. The losses are much larger, the right
-# answers come later, and you got no message. **Let the model return logits: the softmax
-# is inside the loss.**
+# Compare them with the first model's. The losses are much larger, the right answers come
+# later, and you got no message. **Let the model return logits: the softmax is inside the
+# loss.**
 #
 # .. instructor-note::
 #
@@ -540,6 +520,15 @@ print(f"{right} of {len(test_set)} test pictures right: {right / len(test_set):.
 # Tell others this number; two per cent more or less are luck. To improve the model by it,
 # you would need new test pictures.
 #
+# .. play:: drawing
+#
+#    **Now draw a shoe.** What does the network say? Then take a test picture, and rub
+#    parts out until the answer changes.
+#
+#    The network knows only photos of clothes, but it has to choose one of ten classes,
+#    even for an empty sheet. Often it is nearly sure, and wrong. **A high
+#    probability doesn't make an answer right.**
+#
 # Take the whole lesson with you as one script
 # --------------------------------------------
 #
@@ -547,8 +536,8 @@ print(f"{right} of {len(test_set)} test pictures right: {right / len(test_set):.
 # (2.9 or later) and ``torchvision`` only. It trains on all 60,000 pictures, on a GPU if
 # there is one, and saves what the model has learned, its :term:`state_dict`, as
 # ``fashion_mnist.pt``. Start it with ``python fashion_mnist.py FOLDER``; it downloads
-# the pictures into this folder if need be. To train the other network, put the class
-# ``Convolutional`` into the file, and write its name in ``main``.
+# the pictures into this folder if need be. For the other network, put ``Convolutional``
+# into the file, and write its name in ``main``.
 #
 # .. script:: fashion_mnist.py
 #

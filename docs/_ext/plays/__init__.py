@@ -2,14 +2,16 @@
 
 A part is a module here, ``NAME.py``, and in ``_static`` ``play-NAME.js`` and ``play-NAME.css``. While a
 lesson runs, the module's ``play(names)`` gets what its names hold after the cell above the directive.
-It returns the data that the script plays with, and HTML that says the same without a script and on paper.
-Both are kept beside the page, as long as the lesson's run is. Notebooks leave it and its content out.
+It returns the data that the script plays with, and HTML that says the same without a script and on paper;
+then, by their names, the files that the script loads when a reader asks, if any: ``_static`` gets them. All
+is kept beside the page, as long as the lesson's run is. Notebooks leave it and its content out.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +23,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
 from ..cells import code_cells
+from ..paths import gallery_dir
 
 DIRECTIVE = re.compile(r"^# \.\. play:: (\S+)$", re.M)
 
@@ -32,10 +35,12 @@ def keep(block: Any, block_vars: dict[str, Any], gallery_conf: Any) -> str:
     starts = [line for line, _ in code_cells(script)]
     below = dict(pairwise([*starts, len(lines) + 1]))[block.lineno]
     for name in DIRECTIVE.findall("\n".join(lines[block.lineno - 1 : below - 1])):
-        made = import_module(f"{__name__}.{name}").play(block_vars["example_globals"])
+        *made, files = (*import_module(f"{__name__}.{name}").play(block_vars["example_globals"]), {})[:3]
         place = kept(Path(block_vars["target_file"]), name)
         place.parent.mkdir(exist_ok=True)
         place.write_text(json.dumps(made, separators=(",", ":")), encoding="utf-8")
+        for file, content in files.items():
+            place.with_name(file).write_bytes(content)
     return ""
 
 
@@ -78,7 +83,15 @@ def load(app: Sphinx, page: str, template: str, context: Any, document: nodes.do
             app.add_js_file(f"{name}.js", loading_method="defer")
 
 
+def copy(app: Sphinx, exception: Exception | None) -> None:
+    """Put what scripts load on request beside them."""
+    if exception is None and app.builder.name == "html":
+        for file in gallery_dir(app).glob("plays/play-*"):
+            shutil.copy(file, Path(app.outdir) / "_static")
+
+
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.connect("html-page-context", load)
+    app.connect("build-finished", copy)
     app.add_directive("play", Play)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
