@@ -14,7 +14,8 @@ PAGES = {
     "index": "",
     "film": "",
     "lessons/02_tensors_and_devices": "as it should be, the copy is not kept, made on the GPU at once",
-    "lessons/04_training_loop": "as it should be, the batch is not moved, Adagrad, made before the move, the loss printed in each step",
+    "lessons/04_training_loop": "as it should be, the batch is not moved, Adagrad, made before the move, "
+    "the loss printed in each step",
     "lessons/08_was_it_faster": "as it should be, no wait at the end, no wait at the start",
     "lessons/10_where_did_my_memory_go": "4,096 rows, 8,192 rows",
 }
@@ -148,7 +149,9 @@ def test_a_loss_that_is_printed_in_each_step_empties_the_queue(variants):
     usual, *_, printed = variants("lessons/04_training_loop").values()
     for film, queues in ((usual, [0, 29]), (printed, [0, 0])):
         lines = film["texts"]["one_step.py"].split("\n")
-        cut = [stop for stop in film["stops"] if lines[stop["line"] - 1].startswith("    inputs, targets = rows")]
+        cut = [
+            stop for stop in film["stops"] if lines[stop["line"] - 1].startswith("    inputs, targets = rows")
+        ]
         assert [stop["queue"] for stop in cut] == queues  # where Python cuts the next batch
 
 
@@ -167,6 +170,6 @@ def test_the_memory_of_a_step_is_that_of_the_rules_of_the_lesson(variants):
         kept = 4 * rows * (256 + 256 + 10) + 512  # two ReLUs, the loss, and the number of rows
         outputs = 4 * rows * 10
         forward = at["loss = nn.functional.cross_entropy(outputs, classes)"]["used"][0]
-        assert forward - at["optimizer.step()"]["used"][0] == kept + model * 0
+        assert forward - at["optimizer.step()"]["used"][0] == kept
         assert at["loss.backward()"]["used"][0] == 4 * model + batch + outputs + 4
         assert at["optimizer.step()"]["used"][0] == at["loss.backward()"]["used"][0]
