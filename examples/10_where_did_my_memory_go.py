@@ -136,8 +136,8 @@ evaluate_often()
 #
 # .. film:: films/memory.py
 #
-#    Go through two training steps, and watch the bar: which lines fill the memory, and
-#    which one empties most of it? The striped part has no name in the script.
+#    Go through two turns of a training loop, and watch the bar: which lines fill the
+#    memory, and which one empties most of it? The striped part has no name in the script.
 #
 # Predict each of them before you measure
 # ---------------------------------------

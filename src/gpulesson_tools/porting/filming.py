@@ -272,8 +272,8 @@ class Filming:
         now.queue, now.before, now.things = self._queue, self._before or [], self._gather(frame)
         self._before = now.things
         old, new = ({each.content for each in side} for side in (now.before, now.things))
-        code = "\n".join(self.texts[now.file].split("\n")[now.line - 1 : now.last])
-        now.clock = not self._again and _CLOCK.search(code) is not None
+        code = self.texts[now.file].split("\n")[now.line - 1 : now.last]
+        now.clock = any(map(_CLOCK.search, code))
         if now.acts or now.error or now.clock or new - old or (old - new and not self._again):
             blocks = {each: size for thing in now.things for each, size in self._blocks(thing)}
             now.unnamed = max(0, self._gpu.memory().allocated - sum(blocks.values()))
