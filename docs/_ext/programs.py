@@ -151,7 +151,7 @@ def film(name: str, variants: dict[str, str]) -> str:
             program = Program(str(script), ())
             try:
                 with Runs(script, program, 120, Path(folder), text.encode(), Path(folder)) as runs:
-                    films[label] = filmed(runs).evidence
+                    films[label] = filmed(runs, short=len(variants) == 1).evidence
             except (NoTrial, Refused) as reason:
                 raise RuntimeError(f"the film of {name}, {label!r}: {reason}") from None
     return part(films)

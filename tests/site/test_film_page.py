@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
+from _ext import programs
 from browser import opened
 
 from practice_gpu import practice_gpu
@@ -96,6 +98,16 @@ def test_a_film_is_a_table_without_javascript(browser, address, variants):
 def test_the_two_pages_with_one_script_have_one_film(site):
     film, other = (str(site.page(page).soup.select_one(".film")) for page in ("index", "film"))
     assert film == other
+
+
+def test_a_script_is_filmed_once_as_long_as_what_films_it_is_the_same(monkeypatch):
+    filmed = []
+    monkeypatch.setattr(programs, "ONE_BY_ONE", SimpleNamespace(submit=lambda *call: filmed.append(call)))
+    env = SimpleNamespace(app=None)
+    for source, script in (("a", "x"), ("a", "x"), ("a", "y"), ("b", "x")):
+        monkeypatch.setattr(programs, "sources", lambda app, source=source: source)
+        programs.once(env, "script.py", {"": script})
+    assert [variants[""] for _, _, variants in filmed] == ["x", "y", "x"]
 
 
 def test_notebooks_have_no_film(site):

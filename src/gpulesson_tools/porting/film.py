@@ -59,16 +59,18 @@ def main(words: Sequence[str], prog: str) -> int:
     return status
 
 
-def filmed(runs: Runs) -> Run:
+def filmed(runs: Runs, *, short: bool = True) -> Run:
     """Run a script on the practice GPU, and return a run whose evidence is its stops and their sources.
+
+    If it is `short`, long loops end early, unless the script fails then.
 
     Raises
     ------
     command.Refused
         If it did not end, or no line did anything with the GPU.
     """
-    run = runs.run({}, gpu=True, loops=Loops(short=True), watch="film")
-    if run.failure is not None:  # it may need its loops in full
+    run = runs.run({}, gpu=True, loops=Loops(short=short), watch="film")
+    if run.failure is not None and short:  # it may need its loops in full
         whole = runs.run({}, gpu=True, loops=WHOLE, watch="film")
         run = run if whole.evidence is None else whole
     name = Path(runs.name).name
