@@ -368,6 +368,12 @@ print("model: ", model.weight.device)
 # The labels were forgotten: ``labels = labels.to(device)`` is missing. **When you get the
 # error of two devices, print where everything is.**
 #
+# .. film:: films/to_and_back.py
+#
+#    Here you see it line by line. Go through the script: what goes to the GPU, and what
+#    comes back? Then don't keep the copy. In which line will that become an error? (A
+#    :term:`kernel` is a function that runs on the GPU. Python sends it, and goes on.)
+#
 # What a default device changes
 # -----------------------------
 #

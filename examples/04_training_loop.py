@@ -187,11 +187,10 @@ for epoch in range(3):
 #
 #    The five calls of a training step, and where each of them computes.
 #
-# You can also watch such a loop line by line: :doc:`/film`. Let's take one step slowly,
-# with a new model. We watch the loss, and a single number among the model's
-# :term:`parameters <parameter>`: entry 9 of the last layer's bias. It is added to the
-# score of class 9. **Call 1,** the forward pass, computes the scores. **Call 2**
-# computes the loss:
+# Let's take one step slowly, with a new model. We watch the loss, and a single number
+# among the model's :term:`parameters <parameter>`: entry 9 of the last layer's bias. It
+# is added to the score of class 9. **Call 1,** the forward pass, computes the scores.
+# **Call 2** computes the loss:
 
 torch.manual_seed(0)
 model = make_model().to(device)
@@ -266,13 +265,19 @@ print("the buffer running_mean:", layer.running_mean.device)
 # <https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.cuda>`__
 # asks.
 #
+# .. film:: films/one_step.py
+#
+#    Step through two steps of training: what does each line add on the GPU, and what does
+#    it wait for? Then choose a mistake. Where does the script fail, or when is the queue
+#    empty? (Python sends :term:`kernels <kernel>`, functions that the GPU runs, and goes
+#    on. Until it waits for them, they are in the queue.)
+#
 # .. fold:: Going further: when the order of the two lines matters
 #
 #    ``to`` moves the parameters themselves, so an optimizer made earlier still knows
 #    them. What it leaves where it is are the averages, the :term:`optimizer state`. Adam
 #    makes them in its first step. If that was on the CPU, the step after a late ``to``
-#    fails. Some optimizers, such as ``Adagrad``, make their state at once, and with them
-#    a late ``to`` always fails.
+#    fails. ``Adagrad`` makes its state at once, so a late ``to`` always fails, as above.
 #
 #    Something else does not move: in a model that you write as a class, a tensor that is
 #    neither a parameter nor a buffer. :ref:`Lesson 7 <made-in-forward>` has an example.

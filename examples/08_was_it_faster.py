@@ -159,8 +159,16 @@ print(f"                slowest {max(late):.2f} ms")
 #    Python hands the work over and runs ahead; where it reads a result, it waits.
 #
 # So a clock that does not wait is like timing a letter by your walk to the letterbox: you
-# are back soon, and the letter has not arrived. We hand over some steps, and look at the
-# clock at once. We look again when the device has finished. Will the two times differ?
+# are back soon, and the letter has not arrived.
+#
+# .. film:: films/clock.py
+#
+#    Step through a measurement of three products. Then take away one of its waits: how
+#    many kernels are in the queue when Python looks at the clock, and does it count too
+#    little or too much?
+#
+# We hand over some steps, and look at the clock at once. We look again when the device
+# has finished. Will the two times differ?
 
 for steps in (2, 200):
     synchronize(device)

@@ -134,6 +134,11 @@ evaluate_often()
 # Parameters and optimizer state are like furniture, there all the time. Activations are
 # the dirty dishes: they pile up while you cook, and go one by one while you wash up.
 #
+# .. film:: films/memory.py
+#
+#    Go through two turns of a training loop, and watch the bar: which lines fill the
+#    memory, and which one empties most of it? The striped part has no name in the script.
+#
 # Predict each of them before you measure
 # ---------------------------------------
 #

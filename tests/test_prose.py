@@ -79,7 +79,7 @@ def prose(text: str) -> str:
     """What a reader reads as sentences: no headings, code or addresses; links to terms stay as they are."""
     text = re.sub(r"^\S.*\n([=~^*-])\1{3,}$", "", text, flags=re.M)
     text = re.sub(r"^( *)\.\. (code-block|parsed-literal)::.*\n(?:(?:\1 +.*)?\n)*", "\n", text, flags=re.M)
-    text = re.sub(r"^ *\.\. (_|covers|drawing|script|exercise|toctree).*$", "", text, flags=re.M)
+    text = re.sub(r"^ *\.\. (_|covers|drawing|film|script|exercise|toctree).*$", "", text, flags=re.M)
     text = re.sub(r"^ +:[\w-]+:(?!`).*$", "", text, flags=re.M)  # options
     text = re.sub(r"``.+?``", " ", text, flags=re.S)
     text = re.sub(r":(?!term)[\w:]+:`[^`]*`", " ", text)

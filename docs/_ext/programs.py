@@ -2,23 +2,25 @@
 
 ``.. run:: circle.py`` shows the command that runs a file of examples/scripts. ``.. planned:: --gpu T4`` and
 ``.. reviewed::`` show their content, a training script, and the command that plans or reviews it. The output
-follows. ``.. film:: circle_gpu.py`` shows the film of a file of examples/scripts, as its command makes it. A
-program that fails makes the build fail. Importing PyTorch takes most of their time, so they run
-while other pages are read; the build waits for them before it writes pages. ``.. review-list::`` lists what a
-review looks for, ``.. counted::`` counts the results in a table.
+follows. ``.. film:: circle_gpu.py`` shows the film of a file of examples/scripts, below its content, which
+leads to it; comments at the file's end may list variants, between which one switches. A program that fails
+makes the build fail. Importing PyTorch takes most of their time, so they run while other pages are read, and
+films in forks of one process; the build waits for them before it writes pages. ``.. review-list::`` lists
+what a review looks for, ``.. counted::`` counts the results in a table.
 """
 
 from __future__ import annotations
 
 import csv
-import shutil
+import re
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +29,23 @@ from sphinx.application import Sphinx
 from sphinx.directives.code import container_wrapper
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
+from sphinx.util.build_phase import BuildPhase
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
+from gpulesson_tools.porting.command import Refused
+from gpulesson_tools.porting.film import filmed, part
 from gpulesson_tools.porting.review import TABLE
+from gpulesson_tools.porting.run import NoTrial, Runs
+from gpulesson_tools.programs.arguments import Program
 
-from .freshness import modules
+from .freshness import digest, fingerprint, modules
 from .paths import examples_dir
 
 logger = logging.getLogger(__name__)
 SCRIPT = "train.py"
 AT_ONCE = ThreadPoolExecutor(2)  # programs: each imports PyTorch, with one processor
+ONE_BY_ONE = ThreadPoolExecutor(1)  # films: forks of a process that has imported it
 
 
 class Run(SphinxDirective):
@@ -59,36 +67,94 @@ class Run(SphinxDirective):
         line = " ".join(["python", *words])
         return [
             nodes.literal_block(line, line, language="bash"),
-            self.output(nodes.literal_block(language="none", classes=["sphx-glr-script-out"]), program),
+            self.output(
+                nodes.literal_block(language="none", classes=["sphx-glr-script-out"]), AT_ONCE.submit(program)
+            ),
         ]
 
-    def output(self, place: nodes.Element, program: Callable[[], str]) -> nodes.Element:
-        """Start a program; return the place for its output."""
+    def output(self, place: nodes.Element, output: Future[str] | str) -> nodes.Element:
+        """Return the place for an output."""
         outputs = kept(self.env).setdefault(self.env.docname, [])
         for path in modules(self.env.app):  # which the program imports
             self.env.note_dependency(str(path))
         place["program"] = len(outputs)
-        outputs.append(AT_ONCE.submit(program))
+        outputs.append(output)
         return place
 
 
 class Film(Run):
-    """The film of a script."""
+    """The film of a script; notebooks leave it out, with what leads to it."""
+
+    has_content = True
 
     def run(self) -> list[nodes.Node]:
+        if self.env.app.phase is BuildPhase.INITIALIZATION:  # a notebook is being made
+            return []
         script = examples_dir(self.env.app) / "scripts" / self.arguments[0]
         self.env.note_dependency(str(script))
-        return [self.output(nodes.raw(format="html", plays="film"), partial(film, script))]
+        try:
+            variants = of_script(script.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise self.error(f"{script.name}: {error}") from None
+        place = nodes.raw(format="html", plays="film")
+        film = self.output(place, once(self.env, script.name, variants))
+        return [nodes.container("", *self.parse_content_to_nodes(), film, classes=["page-only"])]
 
 
-def film(script: Path) -> str:
-    """Film a script in a folder that holds nothing else, and return the part of its page that plays."""
-    with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(script, folder)
-        run(["-m", "gpulesson", "film", "--out", "film.html", script.name], Path(folder))
-        page = Path(folder, "film.html").read_text(encoding="utf-8")
-    begin, end = page.index('<div class="play film"'), page.rindex("<script>")
-    return page[begin:end]
+def of_script(text: str) -> dict[str, str]:
+    r"""Return the variants of a script by their names.
+
+    >>> of_script("x = 1\n\n# variant: one\n# variant: two\n# - x = 1\n# + x = 2\n")
+    {'one': 'x = 1', 'two': 'x = 2'}
+    """
+    script, *variants = re.split(r"\n+# variant: ", text.rstrip())
+    found = {} if variants else {"": script}
+    for variant in variants:
+        name, *changes = variant.split("\n")
+        lines = script.split("\n")
+        for old, new in zip(changes[::2], changes[1::2], strict=True):
+            if not old.startswith("# - ") or not new.startswith("# + ") or lines.count(old[4:]) != 1:
+                raise ValueError(
+                    f"the variant {name!r} changes {old!r} into {new!r}, expected a line after "
+                    "'# - ' that the script has once, and one after '# + '"
+                )
+            lines[lines.index(old[4:])] = new[4:]
+        found[name] = "\n".join(lines)
+    return found
+
+
+def once(env: BuildEnvironment, name: str, variants: dict[str, str]) -> Future[str] | str:
+    """Film a script, unless this environment has its film, made by the same sources."""
+    key = sources(env.app), name, tuple(variants.items())
+    if key not in films(env):
+        films(env)[key] = ONE_BY_ONE.submit(film, name, variants)
+    return films(env)[key]
+
+
+def films(env: BuildEnvironment) -> dict[Any, Future[str] | str]:
+    found: dict[Any, Future[str] | str] = vars(env).setdefault("gpulesson_films", {})
+    return found
+
+
+@cache
+def sources(app: Sphinx) -> str:
+    """Return a digest of what films are made by."""
+    return digest([f"torch {version('torch')}", *map(fingerprint, modules(app))])
+
+
+def film(name: str, variants: dict[str, str]) -> str:
+    """Film the variants of a script, each in a folder that holds nothing else."""
+    films = {}
+    for label, text in variants.items():
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder, name)
+            program = Program(str(script), ())
+            try:
+                with Runs(script, program, 120, Path(folder), text.encode(), Path(folder)) as runs:
+                    films[label] = filmed(runs, short=len(variants) == 1).evidence
+            except (NoTrial, Refused) as reason:
+                raise RuntimeError(f"the film of {name}, {label!r}: {reason}") from None
+    return part(films)
 
 
 def run(words: list[str], folder: Path) -> str:
@@ -122,6 +188,11 @@ def wait(app: Sphinx, env: BuildEnvironment) -> None:
                 except RuntimeError as error:
                     outputs[number] = str(error)
                     logger.warning("%s", error, location=page)
+    for key, one in [*films(env).items()]:
+        if key[0] != sources(app) or (isinstance(one, Future) and one.exception()):
+            del films(env)[key]
+        elif isinstance(one, Future):
+            films(env)[key] = one.result()
 
 
 def show(app: Sphinx, document: nodes.document, page: str) -> None:

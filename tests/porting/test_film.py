@@ -100,6 +100,23 @@ def test_the_queue_grows_until_a_line_waits(film):
     assert stops[-1].line == 16 and stops[-1].queue == 0 and stops[-1].waits == [".item()"]
 
 
+def test_a_look_at_the_clock_is_a_stop(film):
+    stops, _ = film(
+        "import time\nimport torch\nx = torch.ones(3).cuda()\nfor i in range(5):\n    time.perf_counter()\n"
+        "y = (\n    x.exp(),\n    time.time_ns(),\n)\ntimer = time.perf_counter\n"
+    )
+    assert [(stop.line, stop.clock) for stop in stops] == [(3, False), (5, True), (5, True), (6, True)]
+
+
+def test_a_view_takes_no_memory_in_the_bar():
+    whole = Thing("x", "tensor", True, "4 × 2", 32, where=(1,))
+    piece = Thing("row", "tensor", True, "2, part of x", 8, where=(1,))
+    other = Thing("model", "model", True, "1 tensor", 40, gradients=40, where=(2, 3))
+    made = part({"": ([Stop("a.py", 1, 1, things=[whole, piece, other], unnamed=512)], {"a.py": "x"})})
+    ((stop,),) = (data["stops"] for data in json.loads(re.search(r"json\">(.*?)</script>", made)[1]))
+    assert [thing[3] for thing in stop["gpu"]] == [32, 0, 80, 512] and stop["used"] == [624, "624 bytes"]
+
+
 def test_two_turns_of_a_loop_are_shown_and_the_rest_is_named(film):
     stops, _ = film(STEP)
     assert {line: len(at(stops, line)) for line in (8, 11, 14, 15)} == {8: 2, 11: 2, 14: 2, 15: 2}
@@ -218,6 +235,10 @@ def test_an_error_is_the_last_stop(film):
             "Python waits for the GPU, which has nothing to do (torch.cuda.synchronize()).",
         ),
         (
+            Stop("a", 1, 1, clock=True, queue=3),
+            "Python looks at the clock, with 3 kernels in the queue.",
+        ),
+        (
             Stop("a", 1, 1, sent=9, queue=9, things=[Thing("adam", "optimizer", True, "state", 20_480)]),
             "Python sends 9 kernels to the GPU and goes on at once. The state of adam is made: 20.0 KiB.",
         ),
@@ -228,9 +249,9 @@ def test_a_stop_is_said_in_words(stop, says):
 
 
 def test_texts_of_a_script_cannot_become_markup():
-    made = part([Stop("a.py", 1, 1, error="<script>")], {"a.py": 'x = "</script><b>"'})
+    made = part({"": ([Stop("a.py", 1, 1, error="<script>")], {"a.py": 'x = "</script><b>"'})})
     assert made.count("</script>") == 1 and "<b>" not in made
-    data = json.loads(re.search(r"json\">(.*?)</script>", made)[1])
+    (data,) = json.loads(re.search(r"json\">(.*?)</script>", made)[1])
     assert data["texts"] == {"a.py": 'x = "</script><b>"'}
 
 
@@ -240,7 +261,7 @@ def test_the_command_writes_a_page_and_nothing_over_other_files(tmp_path, monkey
     (tmp_path / "train.py").write_text(STEP.replace("range(4)", "range(1000)"))
     assert main(["film", "train.py"]) == 0
     page = (tmp_path / "train.film.html").read_text("utf-8")
-    data = json.loads(re.search(r"json\">(.*?)</script>", page)[1])
+    (data,) = json.loads(re.search(r"json\">(.*?)</script>", page)[1])
     stops = [stop for stop in data["stops"] if stop["line"] == 13]
     assert [stop["to"] for stop in stops] == ["", ""], "no copy of ours is in it"
     assert "Long loops were cut short" in page and "src=" not in page and "http" not in page

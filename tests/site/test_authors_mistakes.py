@@ -28,6 +28,7 @@ PAGE = {  # on one page: a directive -> its error
     question("- Alone."): "about the answer 'Alone.'",
     question("Well?"): "a question holds a list",
     ".. run:: broken.py": "ZeroDivisionError",
+    ".. film:: changed.py": "changed.py: the variant 'two' changes '# - y = 1' into '# + y = 2'",
     ".. benchmark:: lost": "there is no benchmark lost.py",
     ".. benchmark:: speed\n   :split: z": "there is no column 'z' to split at; the others are x",
     ".. headline:: speed\n   :claim: C": "speed.json has 0 figures that begin with 'C', not one",
@@ -103,6 +104,7 @@ FILES = {  # beside the lessons
     "benchmarks/speed.py": "",
     "benchmarks/results/speed.json": RESULT,
     "examples/scripts/broken.py": "print(1 / 0)\n",
+    "examples/scripts/changed.py": "x = 1\n\n# variant: one\n# variant: two\n# - y = 1\n# + y = 2\n",
 }
 MESSAGES = [*PAGE.values(), *(message for _, messages in LESSONS.values() for message in messages)]
 MESSAGES.append("recording recordings/99_gone.json: there is no lesson 99_gone. Rename it, or remove it.")

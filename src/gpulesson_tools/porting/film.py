@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ def main(words: Sequence[str], prog: str) -> int:
     status = 1
     with command.refusing(), command.trial(program, options.limit, options.root) as runs:
         out = options.out or Path(f"{Path(runs.name).stem}.film.html")
+        command.tell("the script on the practice GPU")
         try:
             if out.exists() and _MARK not in out.read_text(encoding="utf-8", errors="replace"):
                 raise command.Refused(f"{out} exists, and is not a film: take another name with --out")
@@ -58,17 +59,18 @@ def main(words: Sequence[str], prog: str) -> int:
     return status
 
 
-def filmed(runs: Runs) -> Run:
+def filmed(runs: Runs, *, short: bool = True) -> Run:
     """Run a script on the practice GPU, and return a run whose evidence is its stops and their sources.
+
+    If it is `short`, long loops end early, unless the script fails then.
 
     Raises
     ------
     command.Refused
         If it did not end, or no line did anything with the GPU.
     """
-    command.tell("the script on the practice GPU")
-    run = runs.run({}, gpu=True, loops=Loops(short=True), watch="film")
-    if run.failure is not None:  # it may need its loops in full
+    run = runs.run({}, gpu=True, loops=Loops(short=short), watch="film")
+    if run.failure is not None and short:  # it may need its loops in full
         whole = runs.run({}, gpu=True, loops=WHOLE, watch="film")
         run = run if whole.evidence is None else whole
     name = Path(runs.name).name
@@ -112,6 +114,9 @@ def sentence(stop: Stop) -> str:
         if stop.waited:
             what = f"{_count(stop.waited, 'kernel')} in the queue"
         said.append(f"Python waits for {what} ({calls}).")
+    if stop.clock:
+        queue = f", with {_count(stop.queue, 'kernel')} in the queue" if stop.queue else ""
+        said.append(f"Python looks at the clock{queue}.")
     said += _states(stop)
     if stop.error:
         said.append(f"The script ends here: {stop.error}")
@@ -193,7 +198,7 @@ def page(run: Run, name: str, program: Program) -> tuple[str, int]:
         notes.append(explained(run.failure, "on the practice GPU"))
     elif run.stopped:
         notes.append(f"It did not come to its end: {run.stopped}.")
-    film = part(stops, {file: texts[file].rstrip() for file in {stop.file for stop in stops}})
+    film = part({"": (stops, texts)})
     content = f"<p>{html.escape(' '.join(notes))}</p>\n{film}"
     return _page(f"{Path(name).name}, line by line", content), len(stops)
 
@@ -211,31 +216,49 @@ def _page(title: str, content: str) -> str:
     )
 
 
-def part(stops: Sequence[Stop], texts: dict[str, str]) -> str:
+def part(variants: Mapping[str, tuple[Sequence[Stop], dict[str, str]]]) -> str:
     """Return the part of a page that steps through stops: a table, and the data for the script.
 
     Parameters
     ----------
-    stops : sequence of Stop
-    texts : dict of str to str
-        The sources of the files that they name.
+    variants : mapping of str to tuple
+        For the name of each variant of a script, by which one chooses it, its stops and the sources of the
+        files that they name. The table is that of the first.
 
     Examples
     --------
     >>> from gpulesson_tools.porting.filming import Stop
-    >>> print(part([Stop("a.py", 1, 1, sent=2, queue=2)], {"a.py": "y = x + x * x"})[:40])
+    >>> print(part({"": ([Stop("a.py", 1, 1, sent=2, queue=2)], {"a.py": "y = x + x * x"})})[:40])
     <div class="play film" data-play="film">
     """
-    shown = list(_shown(stops, several=len(texts) > 1))
-    data = json.dumps({"texts": texts, "stops": shown}, ensure_ascii=False, separators=(",", ":"))
+    films: list[dict[str, Any]] = []
+    for name, (stops, sources) in variants.items():
+        texts = {file: sources[file].rstrip() for file in {stop.file for stop in stops}}
+        films.append({"name": name, "texts": texts, "stops": list(_shown(stops, several=len(texts) > 1))})
+    data = json.dumps(films, ensure_ascii=False, separators=(",", ":"))
     safe = data.replace("<", "\\u003c")
-    rows = "\n".join(_row(stop, texts) for stop in shown)
+    first, *others = films
+    rows = "\n".join(_row(stop, first["texts"]) for stop in first["stops"])
+    below = "".join(_otherwise(each, first) for each in others)
     return (
         f'<div class="play film" data-play="film">\n<script type="application/json">{safe}</script>\n'
         '<div class="still"><table>\n<thead><tr><th>Line</th><th>Code</th><th>What happens</th>'
         "<th>Host memory</th><th>GPU memory</th><th>Queue</th></tr></thead>\n"
-        f"<tbody>\n{rows}\n</tbody></table></div>\n</div>"
+        f"<tbody>\n{rows}\n</tbody></table>\n{below}</div>\n</div>"
     )
+
+
+def _otherwise(film: dict[str, Any], first: dict[str, Any]) -> str:
+    """Say in which lines another variant differs, and with what it ends."""
+    last = film["stops"][-1]
+    pairs = zip(*(each["texts"][last["file"]].split("\n") for each in (film, first)), strict=True)
+    lines = [
+        f"line {number}: <code>{html.escape(new)}</code>"
+        for number, (new, old) in enumerate(pairs, 1)
+        if new != old
+    ]
+    end = html.escape(f"At the end, {last['where'].lower()}: {last['says']}")
+    return f"<p><b>{html.escape(film['name'])}</b>, {', '.join(lines)}. {end}</p>"
 
 
 def _shown(stops: Sequence[Stop], *, several: bool) -> Iterator[dict[str, Any]]:
@@ -244,12 +267,18 @@ def _shown(stops: Sequence[Stop], *, several: bool) -> Iterator[dict[str, Any]]:
         line = f"{stop.file}, line {stop.line}" if several else f"Line {stop.line}"
         old = {(each.name, each.content) for each in stop.before}
         sides: dict[bool, list[list[Any]]] = {False: [], True: []}
+        counted: set[int] = set()  # a view takes no memory
         for each in stop.things:
             new = (each.name, each.content) not in old
             slopes = f", gradients {size(each.gradients)}" if each.gradients else ""
-            sides[each.on_gpu].append([each.name, f"{each.shape}, {size(each.nbytes)}{slopes}", int(new)])
+            nbytes = 0 if counted.issuperset(each.where) else each.nbytes + each.gradients
+            counted.update(each.where)
+            text = f"{each.shape}, {size(each.nbytes)}{slopes}"
+            sides[each.on_gpu].append([each.name, text, int(new), nbytes])
         if stop.unnamed:
-            sides[True].append(["", f"without a name, such as kept for backward: {size(stop.unnamed)}", 0])
+            text = f"without a name, such as kept for backward: {size(stop.unnamed)}"
+            sides[True].append(["", text, 0, stop.unnamed])
+        used = sum(nbytes for *_, nbytes in sides[True])
         yield {
             "file": stop.file,
             "line": stop.line,
@@ -258,6 +287,7 @@ def _shown(stops: Sequence[Stop], *, several: bool) -> Iterator[dict[str, Any]]:
             "says": sentence(stop),
             "host": sides[False],
             "gpu": sides[True],
+            "used": [used, size(used)],
             "to": size(sum(stop.to_gpu)) if stop.to_gpu else "",
             "back": size(sum(stop.to_host)) if stop.to_host else "",
             "queue": stop.queue,
@@ -268,7 +298,7 @@ def _shown(stops: Sequence[Stop], *, several: bool) -> Iterator[dict[str, Any]]:
 def _row(stop: dict[str, Any], texts: dict[str, str]) -> str:
     code = "\n".join(texts[stop["file"]].split("\n")[stop["line"] - 1 : stop["last"]])
     sides = (
-        "<br>".join(html.escape(f"{a}: {b}" if a else b) for a, b, _ in stop[at]) for at in ("host", "gpu")
+        "<br>".join(html.escape(f"{a}: {b}" if a else b) for a, b, *_ in stop[at]) for at in ("host", "gpu")
     )
     cells = [stop["where"], f"<code>{html.escape(code)}</code>", html.escape(stop["says"]), *sides]
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in [*cells, str(stop["queue"])]) + "</tr>"
@@ -280,6 +310,7 @@ def film_cell(line: str, cell: str) -> None:
 
     show: Any = shell
     program = Program("cell.py", tuple(shlex.split(line)))
+    command.tell("the script on the practice GPU")
     try:
         with command.trial(program, text=cell.encode()) as runs:
             whole, _ = page(filmed(runs), runs.name, program)

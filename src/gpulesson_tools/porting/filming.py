@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import sys
 import threading
 from collections import Counter
@@ -32,6 +33,7 @@ from practice_gpu.device.events import TO_DEVICE, TO_HOST
 from practice_gpu.device.gpu import PracticeGPU
 from practice_gpu.device.ledger import address_of
 
+_CLOCK = re.compile(r"\b(?:time\.time|perf_counter|monotonic|process_time)(?:_ns)?\(\)")
 TURNS = 2
 """How often a line is shown, for each place that calls its function."""
 
@@ -98,6 +100,8 @@ class Stop:
         Bytes in the GPU's memory that no name leads to, such as what is kept for a backward pass.
     more : bool
         The line, or one after it, runs more often than it is shown.
+    clock : bool
+        The line looks at the clock.
     error : str
         That ended the script here.
     """
@@ -115,6 +119,7 @@ class Stop:
     things: list[Thing] = field(default_factory=list)
     unnamed: int = 0
     more: bool = False
+    clock: bool = False
     error: str = ""
 
     @property
@@ -267,7 +272,9 @@ class Filming:
         now.queue, now.before, now.things = self._queue, self._before or [], self._gather(frame)
         self._before = now.things
         old, new = ({each.content for each in side} for side in (now.before, now.things))
-        if now.acts or now.error or new - old or (old - new and not self._again):
+        code = self.texts[now.file].split("\n")[now.line - 1 : now.last]
+        now.clock = any(map(_CLOCK.search, code))
+        if now.acts or now.error or now.clock or new - old or (old - new and not self._again):
             blocks = {each: size for thing in now.things for each, size in self._blocks(thing)}
             now.unnamed = max(0, self._gpu.memory().allocated - sum(blocks.values()))
             self.stops.append(now)

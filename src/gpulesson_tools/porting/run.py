@@ -43,6 +43,8 @@ class Runs:
         The folder that is copied; by default the current one.
     text : bytes, optional
         That of the script, if it is not a file.
+    here : Path, optional
+        The folder in which it is started; by default the current one.
 
     Attributes
     ----------
@@ -65,8 +67,9 @@ class Runs:
         limit: float,
         root: Path | None = None,
         text: bytes | None = None,
+        here: Path | None = None,
     ) -> None:
-        script, here = script.resolve(), Path.cwd().resolve()
+        script, here = script.resolve(), (here or Path.cwd()).resolve()
         self.root = (root or here).resolve()
         if not (script.is_relative_to(self.root) and here.is_relative_to(self.root)):
             raise NoTrial(
