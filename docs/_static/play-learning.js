@@ -135,8 +135,10 @@ play.begin("learning", (part, data) => {
   };
   const go = (pause, many, done) => {
     const tick = () => {
-      for (let n = 0; n < many; n++) call();
-      if (done()) halt();
+      for (let n = 0; n < many && timer; n++) {
+        call();
+        if (!at && done()) halt();
+      }
       show();
     };
     halt();
@@ -162,7 +164,7 @@ play.begin("learning", (part, data) => {
     call();
     show();
   });
-  const step = button("One step", () => (play.calm ? finish(1) : go(400, 1, () => !at)));
+  const step = button("One step", () => (play.calm ? finish(1) : go(400, 1, () => true)));
   const run = button("Run", () => {
     const runs = timer;
     halt();

@@ -73,7 +73,7 @@ def test_the_losses_in_the_browser_are_those_that_the_lesson_printed(tab, data, 
     assert tab.locator(".learning-map .region").first.get_attribute("d") != begun
     assert press(tab, "Begin again") == "The network is untrained."
     assert tab.locator(".learning-map .region").first.get_attribute("d") == begun
-    assert press(tab, "Run") and tab.get_by_role("button", name="Stop").count()
+    assert press(tab, "One step") == shown[1] and press(tab, "Run")
     tab.get_by_role("button", name="Run").wait_for()  # by itself, after as many steps as the lesson's
     assert tab.locator(".learning-says").text_content() == shown[500]
 

@@ -55,7 +55,7 @@ def answers(flowers: list[list[float]], labels: list[int], species: list[str], a
 
 
 def curve() -> str:
-    ticks = (("30", 122, "0"), ("30", 67, "1"), ("22", 14, "≥ 2"), ("44", 134, "1"), ("320", 134, ""))
+    ticks = (("30", 122, "0"), ("30", 67, "1"), ("22", 14, "≥ 2"), ("44", 134, "1"), ("316", 134, ""))
     return svg(
         138,
         '<path class="line" d="M40 8V118H340"/><path class="losses"/><path class="losses before"/>',
