@@ -340,9 +340,9 @@ plt.show()
 #
 #    Here the network learns in your browser, from the same random numbers. Press *One
 #    call* a few times, and see what each line does. Then press *Run*. Every step uses all
-#    120 flowers, so a step is an epoch, and its loss is the one above. The marks are the
-#    120 flowers, and the colours show the answers for sepals of mean size. At last, see
-#    what happens if you forget ``zero_grad``.
+#    120 flowers, so a step is an epoch, and the losses are those above. The marks are the
+#    120 flowers, and the colours show the answers for sepals of mean size. Now choose
+#    another learning rate. And what happens without call 3?
 #
 # In a notebook, this line trains a new network:
 #
