@@ -335,8 +335,18 @@ plt.show()
 # nearly every training loop:** outputs, loss, ``zero_grad``, ``backward``, ``step``.
 # Lesson 4 uses another optimizer, Adam, which also adapts the steps to each number.
 #
-# **Now play with it.** You can't break anything: this line trains a new network. What
-# is its last loss with a learning rate of 1? And with 0.0001?
+# **Now play with it.** You can't break anything. What is the last loss with a learning
+# rate of 1? And with 0.0001?
+#
+# .. play:: learning
+#
+#    Here the network learns in your browser, from the same random numbers. Press *One
+#    call* a few times, and see what each line does. Then press *Run*. Every step uses all
+#    120 flowers, so a step is an epoch, and the losses are those above. The marks are the
+#    120 flowers, and the colours show the answers for sepals of mean size. Now choose
+#    another learning rate. And what happens without call 3?
+#
+# In a notebook, this line trains a new network:
 #
 # .. code-block:: python
 #
@@ -348,6 +358,10 @@ plt.show()
 #    into it. The network ends with the same answer for every flower. With 0.0001 the
 #    steps are so short that all of them together change little. When a loss doesn't
 #    fall, try another learning rate first.
+#
+#    Without ``zero_grad``, each step also repeats all the steps before it. At first the
+#    loss falls faster. Then the network cannot stop: it runs through the valley and up
+#    the other side.
 #
 # .. question:: You train the same model again. Which loss comes first?
 #
