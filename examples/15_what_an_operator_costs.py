@@ -6,7 +6,7 @@ Say what limits one operator: starting it, moving its bytes, or computing; and c
 change that helps.
 
 .. overview::
-   :teaching: 34
+   :teaching: 31
    :exercises: 15
 
    .. objectives::
