@@ -523,7 +523,8 @@ for name, rate in rates.items():
 # .. fold:: Going further: order, random numbers and streams of samples
 #
 #    - A loader returns its batches in the order in which it asked for them, so one slow
-#      batch holds back the next ones. With ``in_order=False`` it returns what is ready.
+#      batch holds back the next ones. With ``in_order=False`` it returns what is ready,
+#      in another order each time.
 #    - Each worker has its own random numbers in PyTorch, NumPy's functions such as
 #      ``np.random.rand``, and Python. A generator that you made yourself, with
 #      ``np.random.default_rng``, is copied into all of them: they draw the same numbers.

@@ -184,6 +184,13 @@ plt.show()
 # its sizes. A point can lie above the roof as well: the roof is a measurement, too, and a
 # cache may spare some of the bytes.
 #
+# .. play:: roofline
+#
+#    Move the slider: the layer's point goes up along the roof, and then along the top.
+#    From which batch on is arithmetic the limit? The rings are what this page has
+#    measured. Then choose another machine, with the numbers of its data sheet, as
+#    :doc:`/plan` has them.
+#
 # .. question:: A linear layer answers one request at a time. What makes it faster?
 #
 #    - A GPU with twice the arithmetic and the same bandwidth.
