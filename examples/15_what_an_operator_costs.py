@@ -64,7 +64,8 @@ print(f"{device}: {device_name(device)}, PyTorch {torch.__version__}, 1 CPU thre
 # intensity`.
 #
 # Take four operators. The sum of two tensors reads two numbers and writes one, for one
-# addition. A :term:`softmax` does about five operations for each number. In a linear
+# addition. A :term:`softmax` does about five operations for each number: it looks for the
+# largest one, subtracts that, takes the exponential, adds up, and divides. In a linear
 # layer without a bias, each number of the weights is multiplied and added once for every
 # row of the :term:`batch`. (``out=`` writes into memory that is there, so that we do not
 # measure how memory is found.) Which one does most arithmetic for each byte?
@@ -203,7 +204,7 @@ plt.show()
 #
 #    - Fewer FLOP, by leaving out the bias.
 #
-#      No. The bias is one number for a whole row of weights.
+#      No. The bias is one number for each output, beside thousands of weights.
 #
 # Know what a launch costs
 # ------------------------
@@ -232,7 +233,7 @@ for power in range(8):
 
 # %%
 # At first the time of a call hardly grows: it is the launch, and the numbers cost nearly
-# nothing. In the last lines it grows with the numbers. **A small operator costs its
+# nothing. At the end it grows with the numbers. **A small operator costs its
 # launch, whatever it computes.** On a GPU the flat part reaches further, since a GPU
 # works on so many numbers at once. For small operators only one thing helps: fewer
 # launches, each with more work.
@@ -327,7 +328,7 @@ print(
 )
 
 # %%
-# The replays trained on batches that did not exist when the graph was captured. **A graph
+# The replays trained on other batches than those that the capture saw. **A graph
 # fixes the kernels, their sizes and their addresses; only what lies there changes.**
 # So a step cannot be captured if it reads a value, such as with ``loss.item()``, and it
 # cannot be replayed with other :term:`shapes <shape>`. A number of Python's, such as the
@@ -367,8 +368,8 @@ with practice_gpu():
     print("same outputs:", torch.allclose(outputs, ordinary))
 
 # %%
-# Fuse operators that only move numbers
-# -------------------------------------
+# Fuse a chain of pointwise operators
+# -----------------------------------
 #
 # The sigmoid brings any number between 0 and 1. Written out it is a chain of four
 # *pointwise* operators: each number of the result needs one number of the input. Each
@@ -425,9 +426,10 @@ for name, seconds in times.items():
 # it.**
 #
 # You need no ready-made function for that. :term:`torch.compile` writes a kernel for a
-# chain of pointwise operators. It needs a C++ compiler on a CPU, and Triton on a GPU.
-# FlashAttention is the same idea for attention: the table of scores is never written to
-# the :term:`device memory` (`its paper <https://arxiv.org/abs/2205.14135>`__).
+# chain of pointwise operators. It needs a C++ compiler on a CPU, and on a GPU Triton and
+# a C compiler. FlashAttention is the same idea for attention: the table of scores is
+# never written to the :term:`device memory` (`its paper
+# <https://arxiv.org/abs/2205.14135>`__).
 #
 # Look inside a GPU
 # -----------------
@@ -549,9 +551,10 @@ print(
 print(f"{rule / seconds / flop_rate:.0%}")
 
 # %%
-# With a data sheet's peak in the denominator instead of our measured product, this share
-# is the :term:`MFU` (`its definition <https://arxiv.org/abs/2204.02311>`__). **Tokens a
-# second tell you how long a run takes; MFU tells you whether the hardware can do more.**
+# With a data sheet's peak instead of our measured product, and with the FLOP of attention
+# added, this share is the :term:`MFU` (`its definition
+# <https://arxiv.org/abs/2204.02311>`__). **Tokens a second tell you how long a run takes;
+# MFU tells you how much of the hardware it uses.**
 #
 # .. instructor-note::
 #
