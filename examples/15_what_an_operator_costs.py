@@ -100,7 +100,8 @@ for name, (_, flop, numbers) in operators.items():
 #
 # A machine has two ceilings: its :term:`bandwidth` in bytes a second, and its arithmetic
 # in FLOP a second. We measure both. For the first we copy one of these tensors, and also
-# only read it, and take the higher rate. For the second we multiply two large matrices.
+# only read two of them, and take the higher rate. For the second we multiply two large
+# matrices.
 
 
 def fastest(work, repeats=5):
@@ -109,7 +110,7 @@ def fastest(work, repeats=5):
 
 
 copying = 2 * x.nbytes / fastest(lambda: out.copy_(x), repeats=10)  # read and written
-reading = x.nbytes / fastest(lambda: x.sum(), repeats=10)
+reading = 2 * x.nbytes / fastest(lambda: x.view(-1).dot(y.view(-1)), repeats=10)
 byte_rate = max(copying, reading)
 half = side // 2
 a, b, product = x[:half, :half], y[:half, :half], torch.empty(half, half, device=device)
