@@ -151,11 +151,10 @@ def test_lesson_15_counts_what_operators_cost(site):
         for name in ("bandwidth", "arithmetic", "ridge")
     )
     assert ridge == pytest.approx(arithmetic / bandwidth, rel=0.05)
-    moved = dict(re.findall(r"^(written out|in one piece) +(\d operators, +\d+ MB)", said, re.M))
+    moved = re.findall(r"^(?:written out|in one piece) +(\d+) +(\d+) +[\d.]+$", said, re.M)
     passes = 8 * side**2 / 1e6  # read and written once
-    assert moved["written out"].split() == ["4", "operators,", f"{4 * passes:.0f}", "MB"]
-    assert moved["in one piece"].split() == ["1", "operators,", f"{passes:.0f}", "MB"]
-    assert re.search(r"^by a graph: .*, at most 0e\+00 apart$", said, re.M) and "same outputs: True\n" in said
+    assert moved == [("4", f"{4 * passes:.0f}"), ("1", f"{passes:.0f}")]
+    assert "at most 0e+00 apart\n" in said and "same outputs: True\n" in said
     rule, counted = (float(number) for number in re.findall(r"([\d.]+) GFLOP (?:a step|counted)", said))
     weights = 4 * (4 * 128 * 128 + 2 * 128 * 512)
     assert rule == pytest.approx(6 * weights * 512 / 1e9, rel=0.02) and rule < counted < 1.2 * rule
