@@ -99,9 +99,9 @@ for name, (_, flop, numbers) in operators.items():
 # -----------------------------
 #
 # A machine has two ceilings: its :term:`bandwidth` in bytes a second, and its arithmetic
-# in FLOP a second. We measure both. For the first we copy one of these tensors, and also
-# only read two of them, and take the higher rate. For the second we multiply two large
-# matrices.
+# in FLOP a second. We measure both: the first with a copy of one of these tensors, the
+# second with a product of two large matrices. Should an operator move bytes or compute
+# more quickly than that, its rate counts.
 
 
 def fastest(work, repeats=5):
@@ -109,12 +109,14 @@ def fastest(work, repeats=5):
     return min(measure(work, device=device, warmup=1, repeats=repeats).times)
 
 
-copying = 2 * x.nbytes / fastest(lambda: out.copy_(x), repeats=10)  # read and written
-reading = 2 * x.nbytes / fastest(lambda: x.view(-1).dot(y.view(-1)), repeats=10)
-byte_rate = max(copying, reading)
+times = {name: fastest(work) for name, (work, _, _) in operators.items()}
+byte_rates = [4 * numbers / times[name] for name, (_, _, numbers) in operators.items()]
+flop_rates = [flop / times[name] for name, (_, flop, _) in operators.items()]
+
 half = side // 2
 a, b, product = x[:half, :half], y[:half, :half], torch.empty(half, half, device=device)
-flop_rate = 2 * half**3 / fastest(lambda: torch.mm(a, b, out=product), repeats=5)
+byte_rate = max(*byte_rates, 2 * x.nbytes / fastest(lambda: out.copy_(x)))
+flop_rate = max(*flop_rates, 2 * half**3 / fastest(lambda: torch.mm(a, b, out=product)))
 ridge = flop_rate / byte_rate
 print(f"bandwidth  {byte_rate / 1e9:8.1f} GB/s")
 print(f"arithmetic {flop_rate / 1e9:8.1f} GFLOP/s")
@@ -127,7 +129,7 @@ print(f"ridge      {ridge:8.1f} FLOP per byte")
 # rates: its intensity times the bandwidth, or the arithmetic. How near do our operators
 # come?
 
-# fold: Time the operators, and set them beside the roof
+# fold: Set the operators beside the roof
 
 
 def roof(intensity):
@@ -136,8 +138,8 @@ def roof(intensity):
 
 print(f"{'':<18}      ms   GB/s  GFLOP/s  of the roof  limit")
 points = {}
-for name, (work, flop, numbers) in operators.items():
-    seconds, intensity = fastest(work), flop / (4 * numbers)
+for name, (_, flop, numbers) in operators.items():
+    seconds, intensity = times[name], flop / (4 * numbers)
     points[name] = intensity, flop / seconds
     limit = "memory" if intensity < ridge else "arithmetic"
     print(
@@ -184,8 +186,8 @@ plt.show()
 # %%
 # **Left of the ridge, fewer bytes help. Right of it, quicker arithmetic helps. Far below
 # the roof, something else is the limit**, such as its launch, or code that does not suit
-# its sizes. A point can lie above the roof as well: the roof is a measurement, too, and a
-# cache may spare some of the bytes.
+# its sizes. A point can lie a little above the roof as well: the roof is a measurement,
+# too, and a cache may spare some of the bytes.
 #
 # .. play:: roofline
 #
