@@ -6,7 +6,7 @@ Find out whether the model waits for its data, choose the loader's settings by
 measuring, and leave the loader out where you do not need it.
 
 .. overview::
-   :teaching: 26
+   :teaching: 30
    :exercises: 15
 
    .. objectives::
@@ -519,6 +519,87 @@ for name, rate in rates.items():
 #    * - are files, too large for that
 #      - a loader with ``num_workers`` 2, 4 or 8, at most the cores you may use,
 #        ``persistent_workers=True``, ``pin_memory=True`` and ``non_blocking=True``
+#
+# .. fold:: Going further: order, random numbers and streams of samples
+#
+#    - A loader returns its batches in the order in which it asked for them, so one slow
+#      batch holds back the next ones. With ``in_order=False`` it returns what is ready,
+#      in another order each time.
+#    - Each worker has its own random numbers in PyTorch, NumPy's functions such as
+#      ``np.random.rand``, and Python. A generator that you made yourself, with
+#      ``np.random.default_rng``, is copied into all of them: they draw the same numbers.
+#      Make it in ``worker_init_fn``.
+#    - An ``IterableDataset`` has no numbers of samples to divide, and each worker would
+#      go through all of it. Let ``torch.utils.data.get_worker_info()`` say which part is
+#      whose.
+#
+#    `The loader's page <https://docs.pytorch.org/docs/stable/data.html>`__ has more.
+#    Crops and flips of whole batches can also run on the GPU: torchvision's `transforms
+#    of the second version <https://docs.pytorch.org/vision/stable/transforms.html>`__
+#    take whole batches, on any device.
+#
+# Copy the next batch while the GPU computes
+# ------------------------------------------
+#
+# In our loop the copy and the computing wait in one queue, so the GPU never does both at
+# once. A second :term:`stream` is a second queue. In this function the next batch is
+# copied there, while the loop computes with the one before:
+
+
+def prefetch(batches):
+    """Yield each batch on the GPU, while the one after it is being copied."""
+    computing, copying = torch.cuda.current_stream(), torch.cuda.Stream()
+    waiting = []
+
+    def hand_over(parts, arrived):
+        computing.wait_event(arrived)  # the GPU waits for the copy, Python does not
+        for part in parts:
+            part.record_stream(computing)
+        return parts
+
+    for batch in batches:
+        with torch.cuda.stream(copying):
+            parts = [part.to("cuda", non_blocking=True) for part in batch]
+            arrived = copying.record_event()
+        if waiting:
+            yield hand_over(*waiting.pop())
+        waiting.append((parts, arrived))
+    yield from (hand_over(*last) for last in waiting)
+
+
+# %%
+# Two lines keep the streams apart. An *event* is a mark in one queue that another queue
+# can wait for: without ``wait_event`` the loop may compute with half a batch. And the
+# memory belongs to the stream in which it was made: without ``record_stream``, PyTorch
+# may give it to a later batch `while the loop still reads it
+# <https://docs.pytorch.org/docs/stable/generated/torch.Tensor.record_stream.html>`__.
+#
+# The batches have to be pinned, or the copy waits. Does Python wait anywhere, and do all
+# images arrive?
+
+
+def pinned_batches():
+    for batch in Batches(scale(images), labels, batch_size=64):
+        yield [part.pin_memory() for part in batch]
+
+
+with practice_gpu(force=True) as gpu:
+    gpu.clear_events()
+    total = sum(inputs.sum() for inputs, _ in prefetch(pinned_batches()))
+    copies = [event for event in gpu.events if event.kind == "host to device"]
+    waits = sum(event.waits for event in copies)
+    print(f"{sum(event.count for event in copies)} copies, {waits} waits")
+    print(f"{total.item():.0f} in all, {scale(images).sum().item():.0f} expected")
+
+if device.type == "cuda":
+    ways = {"copy, then compute": iter, "copy meanwhile": prefetch}
+    in_turns({n: lambda w=way: train(w(pinned_batches())) for n, way in ways.items()})
+
+# %%
+# The practice GPU shows that it is right, and not what it saves: that is at most the time
+# of the copies. **Measure first whether your GPU waits for copies.** On a timeline
+# (:doc:`lesson 11 </lessons/11_profile_first>`) they then lie in a row with
+# the :term:`kernels <kernel>`.
 #
 # Exercise
 # --------

@@ -522,7 +522,8 @@ plt.show()
 # The step can take longer than all three: hardly an operator reaches the rates of the
 # large product and of the plain copy, and on a CPU the three add up. It can also come out
 # a little below its limit, as in a line of the recorded run: each number is measured
-# separately, and the launches with another network.
+# separately, and the launches with another network. :doc:`Lesson 15
+# </lessons/15_what_an_operator_costs>` finds the limit of a single operator.
 #
 # .. question:: Launches 0.4 ms, bandwidth 0.1 ms, arithmetic 0.02 ms: what helps?
 #

@@ -322,7 +322,8 @@ if device.type == "cuda":  # a CPU's compiler takes long
 # On a CPU, a read is one short call, and there are no CUDA graphs. On a GPU, all three
 # are about the time that starting operators takes. A queue hides that time, and a read
 # empties the queue. But in steps as small as these the queue is hardly ever full: on the
-# recorded H100, leaving out the reads was no faster than chance. (Without
+# recorded H100, leaving out the reads was no faster than chance. (:doc:`Lesson 15
+# </lessons/15_what_an_operator_costs>` captures a graph without the package. Without
 # ``fused=True``, Adam on a GPU takes its :term:`foreach` way: it handles all
 # :term:`parameters <parameter>` together, in a few operators.)
 #
@@ -346,6 +347,15 @@ if device.type == "cuda":  # a CPU's compiler takes long
 #    ``mode="max-autotune"`` it does so, too, and PyTorch first tries several kernels for
 #    each product, which takes longer (`all modes
 #    <https://docs.pytorch.org/docs/stable/generated/torch.compile.html>`__).
+#
+#    Four things shorten the wait. What was compiled is kept on the disk, for the next
+#    run; ``TORCHINDUCTOR_CACHE_DIR`` says where, if your temporary folder is emptied. A
+#    model of many equal blocks needs only one of them compiled: call ``block.compile()``
+#    for each (`PyTorch's recipe
+#    <https://docs.pytorch.org/tutorials/recipes/regional_compilation.html>`__). If you
+#    know that a size will change, say so before the first call, with
+#    ``torch._dynamo.mark_dynamic(inputs, 0)``. And compile only what is called often. On
+#    a CPU, the compiler needs a C++ compiler.
 #
 # Give a larger batch a larger learning rate
 # ------------------------------------------
@@ -484,7 +494,9 @@ else:
 
 # %%
 # Matrix units pay where products take the time. Our products are small, and on the
-# recorded H100 bf16 was no faster than chance. A recent CPU may gain as well, with
+# recorded H100 bf16 was no faster than chance. For large products there is a rung before
+# this one, :term:`TF32`: one line, and no autocast (:doc:`lesson 15
+# </lessons/15_what_an_operator_costs>`). A recent CPU may gain as well, with
 # ``torch.autocast("cpu", torch.bfloat16)`` and large batches: measure it.
 #
 # The T4, which Colab lends, has no bf16 in hardware. It has *float16* (fp16), which keeps
@@ -572,25 +584,6 @@ for inputs, targets in zip(floats[:640].split(64), labels[:640].split(64), stric
 #    which says little after ten epochs. The P100 has no matrix units: it was no faster,
 #    and memory rose from 5,677 to 6,283 MB. The mixing was done by Apex, a forerunner of
 #    autocast.
-#
-# .. fold:: Going further: float32 products with fewer digits
-#
-#    :term:`TF32` keeps 10 of a float32 number's 23 binary digits inside a product, on
-#    NVIDIA's GPUs since the A100. One line switches it on:
-#
-#    .. code-block:: python
-#
-#       torch.set_float32_matmul_precision("high")
-#
-#    That is for products. Convolutions `use TF32 unless you switch it off
-#    <https://docs.pytorch.org/docs/2.15/notes/cuda.html>`__. If TF32 is good enough for
-#    you, compare bf16 with that, and not with plain float32.
-#
-#    There is a newer switch, ``torch.backends.cuda.matmul.fp32_precision = "tf32"``. Use
-#    one of the two: after the newer one is written, reading the older ones, such as
-#    ``torch.get_float32_matmul_precision()``, raises an error. PyTorch's compiler did
-#    that itself in some versions, and failed (`an issue of PyTorch
-#    <https://github.com/pytorch/pytorch/issues/166387>`__).
 #
 # .. fold:: Going further: the format that convolutions like
 #

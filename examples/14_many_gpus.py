@@ -534,6 +534,7 @@ print(f"one process: {len(train_data) / seconds:,.0f} images a second")
 #    - DDP is for models that fit, FSDP for those that do not. Use no more GPUs than you
 #      can keep busy.
 #
-# **Next:** :doc:`/lessons/guides/restart_and_split` is about processes that die and
-# models that do not fit; :doc:`/cluster` has scripts for Slurm and PBS, and
-# :doc:`/scaling` what a thousand GPUs change.
+# **Next:** :doc:`/lessons/15_what_an_operator_costs` looks at one GPU more closely.
+# :doc:`/lessons/guides/restart_and_split` is about processes that die and models that do
+# not fit; :doc:`/cluster` has scripts for Slurm and PBS, and :doc:`/scaling` what a
+# thousand GPUs change.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.distributed.run import config_from_args, parse_args
@@ -88,11 +90,45 @@ def order_of_unscaling(monkeypatch):
     assert torch.equal(*weights)
 
 
+class Draws(torch.utils.data.Dataset):
+    """NumPy's functions, and a generator that was made before there were workers."""
+
+    def __init__(self):
+        self.own = np.random.default_rng(0)
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return np.random.rand(), self.own.random()
+
+
+def draws_of_workers(monkeypatch):
+    shared, own = zip(*torch.utils.data.DataLoader(Draws(), batch_size=None, num_workers=2), strict=True)
+    assert shared[0] != shared[1] and own[0] == own[1]
+
+
+def optimizer_in_a_graph(monkeypatch):
+    with gpulesson.practice_gpu(force=True):
+        weight = torch.ones(3, device="cuda", requires_grad=True)
+        for capturable in (True, False):
+            optimizer = torch.optim.Adam([weight], capturable=capturable)
+            weight.grad = torch.ones_like(weight)
+            optimizer.step()
+            refused = pytest.raises(RuntimeError, match="capturable is False")
+            with torch.cuda.graph(torch.cuda.CUDAGraph()), nullcontext() if capturable else refused:
+                weight.detach().clone()  # so that no graph is empty
+                optimizer.step()
+
+
+LESSON_15 = "examples/15_what_an_operator_costs.py"
 CLAIMS = [
     ("docs/glossary.rst", "neither kept for a backward pass nor changed in place, unless", inference_tensors),
     ("docs/errors.rst", "Copies are an exception", copies_and_single_indices),
     ("examples/12_speed_ladder.py", '``mode="max-autotune"`` it does so, too', compile_modes),
-    ("examples/12_speed_ladder.py", "Convolutions `use TF32 unless you switch it off", tf32),
+    (LESSON_15, "convolutions use TF32 and products do not", tf32),
+    (LESSON_15, "Otherwise the capture stops with an error", optimizer_in_a_graph),
+    ("examples/09_feeding_the_gpu.py", "is copied into all of them: they draw the same", draws_of_workers),
     ("docs/cluster.rst", "gives each process of several a single CPU thread", threads_of_torchrun),
     ("examples/10_where_did_my_memory_go.py", "can it help to call it early", emptied_early),
     ("examples/13_when_it_does_not_fit.py", "If you clip with a ``GradScaler``", order_of_unscaling),

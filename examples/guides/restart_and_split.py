@@ -240,6 +240,10 @@ print(f"loss: {untrained:.4f} untrained, {model(rows).square().mean():.4f} loade
 #      `PyTorch's tutorial
 #      <https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html>`__ makes it on
 #      the :term:`device` ``meta`` first, without any memory.
+#    - ``fully_shard(block, reshard_after_forward=False)`` keeps a block whole until its
+#      backward pass: fewer messages, and more memory. ``set_modules_to_forward_prefetch``
+#      fetches a later block early. ``clip_grad_norm_`` works as on one GPU (`PyTorch's
+#      page <https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html>`__).
 #    - *Hybrid sharding* keeps a whole model in each machine, split among its GPUs. Then
 #      only gradients travel between machines. A *mesh* is a table of all ranks. Give
 #      ``fully_shard`` a `mesh of two dimensions

@@ -22,9 +22,9 @@ def accuracy(model, batches, device):
     with torch.no_grad():
         for inputs, targets in batches:
             inputs, targets = inputs.to(device), targets.to(device)
-            right += (model(inputs).argmax(dim=1) == targets).sum().item()
+            right += (model(inputs).argmax(dim=1) == targets).sum()
             rows += len(targets)
-    return right / rows
+    return int(right) / rows  # read once
 
 
 def run(model, train_set, test_set, device, epochs):

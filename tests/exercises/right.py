@@ -867,4 +867,31 @@ def run(model, inputs, targets, epochs, file):
     return history
 """,
     ),
+    "15": (
+        """def cost(batch, inputs, outputs, number_bytes):
+    rows, weights, results = (batch, inputs), (inputs, outputs), (batch, outputs)
+    flop = sum(2 * inputs for _ in range(batch * outputs))
+    return [flop, sum(a * b * number_bytes for a, b in (rows, weights, results))]
+
+def limit(flop, moved, flop_rate, byte_rate):
+    times = {'arithmetic': flop / flop_rate, 'memory': moved / byte_rate}
+    slowest = max(times, key=times.get)
+    return times[slowest], slowest
+""",
+        """import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+def cost(batch: int, inputs: int, outputs: int, number_bytes: int) -> tuple[int, int]:
+    rows, weights = torch.zeros(batch, inputs), torch.zeros(inputs, outputs)
+    with FlopCounterMode(display=False) as counter:
+        results = rows @ weights
+    numbers = sum(each.numel() for each in (rows, weights, results))
+    return counter.get_total_flops(), numbers * number_bytes
+
+def limit(flop: float, moved: float, flop_rate: float, byte_rate: float) -> tuple[float, str]:
+    if flop / moved < flop_rate / byte_rate:
+        return moved / byte_rate, 'memory'
+    return flop / flop_rate, 'arithmetic'
+""",
+    ),
 }

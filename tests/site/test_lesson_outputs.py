@@ -134,6 +134,33 @@ def test_lesson_14_shows_that_two_learn_what_one_learns(site):
 
 
 @pytest.mark.slow
+def test_lesson_15_counts_what_operators_cost(site):
+    """FLOP and bytes are counted here once more, and so is a transformer's arithmetic by its products."""
+    said, side = printed(site, "15"), 4096
+    rows = re.findall(r"^(\w[\w, ]*\w) +(\d+) +(\d+) +([\d.]+)$", said, re.M)
+    table = {name: (int(flop), int(megabytes), float(ratio)) for name, flop, megabytes, ratio in rows}
+    for batch in (1, 256):
+        flop, nbytes = 2 * batch * side**2, 4 * (side**2 + 2 * batch * side)
+        assert table[f"linear, batch {batch}"] == (
+            round(flop / 1e6),
+            round(nbytes / 1e6),
+            pytest.approx(flop / nbytes, abs=0.01),
+        )
+    bandwidth, arithmetic, ridge = (
+        float(re.search(rf"^{name} +([\d.]+)", said, re.M)[1])
+        for name in ("bandwidth", "arithmetic", "ridge")
+    )
+    assert ridge == pytest.approx(arithmetic / bandwidth, rel=0.05)
+    moved = re.findall(r"^(?:written out|in one piece) +(\d+) +(\d+) +[\d.]+$", said, re.M)
+    passes = 8 * side**2 / 1e6  # read and written once
+    assert moved == [("4", f"{4 * passes:.0f}"), ("1", f"{passes:.0f}")]
+    assert "at most 0e+00 apart\n" in said and "same outputs: True\n" in said
+    rule, counted = (float(number) for number in re.findall(r"([\d.]+) GFLOP (?:a step|counted)", said))
+    weights = 4 * (4 * 128 * 128 + 2 * 128 * 512)
+    assert rule == pytest.approx(6 * weights * 512 / 1e9, rel=0.02) and rule < counted < 1.2 * rule
+
+
+@pytest.mark.slow
 def test_the_guide_after_lesson_14_shows_a_restart_and_a_model_in_two_parts(site):
     (guide,) = [script for script in GUIDES if script.stem == "restart_and_split"]
     said = f"{site.page(page_name(guide)).printed()}\n"
