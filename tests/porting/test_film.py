@@ -11,7 +11,7 @@ import pytest
 
 from gpulesson.__main__ import main
 from gpulesson_tools.porting.facts import Run
-from gpulesson_tools.porting.film import part, sentence
+from gpulesson_tools.porting.film import _shown, part, sentence
 from gpulesson_tools.porting.filming import Filming, Stop, Thing
 from practice_gpu import practice_gpu
 from practice_gpu.device.events import TO_DEVICE, TO_HOST
@@ -119,10 +119,9 @@ def test_a_view_takes_no_memory_in_the_bar():
 
 def test_two_turns_of_a_loop_are_shown_and_the_rest_is_named(film):
     stops, _ = film(STEP)
-    assert {line: len(at(stops, line)) for line in (8, 11, 14, 15)} == {8: 2, 11: 2, 14: 2, 15: 2}
-    assert [stop.more for stop in at(stops, 15)] == [False, True] and "further turns" in sentence(
-        at(stops, 15)[1]
-    )
+    assert {line: len(at(stops, line)) for line in (8, 11, 14, 15)} == {8: 2, 11: 2, 14: 2, 15: 0}
+    assert [stop.more for stop in at(stops, 14)] == [False, True]
+    assert "was shown before" in sentence(at(stops, 14)[1])
 
 
 def test_a_function_shows_its_own_names_first_and_the_callers_line_goes_on(film):
@@ -133,11 +132,10 @@ def test_a_function_shows_its_own_names_first_and_the_callers_line_goes_on(film)
         "third = [double(outer) for _ in range(100)]\n"
     )
     stops, _ = film(text)
-    (inside, *others), outside = at(stops, 4), at(stops, 7)[-1]
+    (inside, _), outside, third = at(stops, 4), at(stops, 7)[-1], at(stops, 8)[-1]
     assert [each.name for each in inside.things] == ["inner, outer", "result"]
     assert inside.sent == outside.sent == 1 and list(held(outside)) == ["outer", "total"]
-    assert len(others) == 2, "two from each line that calls it"
-    assert len(at(stops, 8)) <= 2
+    assert third.sent == 99, "what is not shown of a function, the line did that called it"
 
 
 OWN = (
@@ -155,9 +153,80 @@ trainer = Trainer()
 
 def test_what_an_object_of_the_scripts_own_class_holds_has_names(film):
     stops, _ = film(OWN)
-    names = held(stops[-1])
-    assert names["self.model"] == (True, 36, 0) and names["self._mask"] == (False, 28, 0)
-    assert names["Trainer.scale"] == (True, 20, 0)
+    inside, outside = map(held, stops[-2:])
+    assert outside["trainer.model"] == inside["self.model"] == (True, 36, 0)
+    assert inside["self._mask"] == (False, 28, 0)
+    assert outside["Trainer.scale"] == (True, 20, 0)
+
+
+def test_a_function_that_does_nothing_with_the_gpu_is_its_callers_line(film):
+    stops, _ = film(OWN.replace(".cuda()", ""))
+    assert [stop.line for stop in stops] == [3, 8] and held(stops[1])["trainer.model"] == (False, 36, 0)
+
+
+def test_a_line_does_what_it_calls_for_if_that_is_not_shown(film):
+    text = HEAD + (
+        "def step(x):\n    y = x.cuda()\n    return y.sum().item()\n"
+        "x = torch.ones(4)\nfor _ in range(3):\n    a = step(x)\nb = step(x) + step(x)\n"
+    )
+    stops, _ = film(text)
+    last = stops[-1]
+    assert (last.line, last.to_gpu, last.to_host, last.sent) == (9, [16, 16], [4, 4], 2)
+    assert last.waits == [".to()", ".item()"] * 2 or last.waits == [".cuda()", ".item()"] * 2
+
+
+def test_lines_are_shown_once_more_without_gradients(film):
+    text = HEAD + (
+        "def double(x):\n    return x * 2\nx = torch.ones(3).cuda()\n"
+        "for _ in range(5):\n    y = double(x)\n"
+        "with torch.no_grad():\n    for _ in range(5):\n        y = double(x)\n"
+    )
+    stops, _ = film(text)
+    assert [stop.sent for stop in at(stops, 4)] == [1, 1, 1]
+
+
+def test_what_is_left_out_before_a_line_is_said_before_it(film):
+    text = HEAD + (
+        "def step(x, last):\n    y = x * 2\n    if last:\n        y = y + 1\n    return y\n"
+        "x = torch.ones(3).cuda()\nfor i in range(4):\n    y = step(x, i == 3)\n"
+    )
+    stops, _ = film(text)
+    before, added = stops[-2:]
+    assert before.more and (added.line, added.sent, added.queue) == (6, 1, 5)
+
+
+def test_only_what_a_line_makes_or_writes_has_a_mark(film):
+    text = HEAD + (
+        "def forward(model, x):\n    y = model(x)\n    return y\n"
+        "model = nn.Linear(2, 2).cuda()\n"
+        'x = torch.ones(3, 2, device="cuda")\nloss = forward(model, x).sum()\n'
+        "loss.backward()\ntorch.optim.SGD(model.parameters(), 0.1).step()\n"
+    )
+    stops, _ = film(text)
+    new = {
+        stop["line"]: {name for name, _, new, _ in stop["gpu"] if new and name}
+        for stop in _shown(stops, several=False)
+    }
+    assert new[4] == {"y"} and new[10] == {"model"}
+
+
+def test_names_of_a_caller_that_a_function_has_too_tell_whose_they_are(film):
+    text = HEAD + (
+        "def forward(x):\n    y = x * 2\n    return y.sum()\n"
+        'x = torch.ones(3, device="cuda")\ny = torch.ones(5, device="cuda")\nz = forward(y)\n'
+    )
+    stops, _ = film(text)
+    assert list(held(at(stops, 4)[0])) == ["x", "y", "x in train.py"]
+
+
+def test_saving_and_copies_between_the_sides_send_no_kernels(film):
+    text = HEAD + (
+        'import io\nx = torch.ones(3, device="cuda")\ntorch.save(x, io.BytesIO())\n'
+        "y = torch.ones(2)\ny[0] = x[0]\n"
+    )
+    stops, _ = film(text)
+    (saved,), copied = at(stops, 5), stops[-1]
+    assert (saved.sent, saved.to_host, copied.sent, copied.to_host) == (0, [12], 0, [4])
 
 
 @pytest.mark.parametrize(
@@ -203,12 +272,29 @@ def test_tensors_in_attributes_and_lists_have_names_and_views_are_parts(film):
     assert names["pair", True] == names["pair", False] == "1 tensor"
 
 
+def test_a_part_of_a_tensor_is_a_stop_on_its_side_and_one_of_a_model_is_none(film):
+    text = HEAD + (
+        "rows = torch.ones(10, 2)\nmodel = nn.Linear(2, 2).cuda()\nx = rows[:5]\n"
+        'for p in model.parameters():\n    pass\ny = torch.ones(6, device="cuda")\nz = y[:3]\n'
+    )
+    stops, _ = film(text)
+    assert [stop.line for stop in stops] == [3, 4, 5, 8, 9]
+    says = {stop.line: sentence(stop) for stop in stops}
+    assert says[5] == "This happens on the CPU alone."
+    assert says[9] == "On the GPU, under a name now: z."
+
+
 def test_what_has_no_name_is_what_backward_needs(film):
     text = HEAD + (
         'x = torch.ones(1000, 128, device="cuda", requires_grad=True)\ny = x.exp().sum()\ny.backward()\n'
     )
     stops, _ = film(text)
     assert [stop.unnamed for stop in stops] == [0, 4 * 1000 * 128, 0]
+
+
+def test_what_the_line_of_an_error_needs_is_shown(film):
+    stops, _ = film(HEAD + "def f(x):\n    y = torch.ones(2)\n    return x + y\nf(torch.ones(2).cuda())\n")
+    assert [stop.line for stop in stops][-2:] == [4, 5] and stops[-1].error
 
 
 def test_an_error_is_the_last_stop(film):
@@ -226,6 +312,12 @@ def test_an_error_is_the_last_stop(film):
             Stop("a", 1, 1, to_gpu=[800, 800], waits=[".to()", ".to()"], waited=23),
             "1,600 bytes go to the GPU, in 2 copies. Python waits for 23 kernels in the queue (.to()).",
         ),
+        (
+            Stop("a", 1, 1, sent=2, to_host=[4], waits=[".item()"], waited=9),
+            "Python sends 2 kernels to the GPU. 4 bytes go back to the host. "
+            "Python waits for 9 kernels in the queue (.item()).",
+        ),
+        (Stop("a", 1, 1, to_gpu=[8], queue=3), "8 bytes go to the GPU. Python goes on at once."),
         (
             Stop("a", 1, 1, to_host=[4], waits=[".item()"]),
             "4 bytes go back to the host. Python waits for the copy (.item()).",
@@ -246,6 +338,13 @@ def test_an_error_is_the_last_stop(film):
 )
 def test_a_stop_is_said_in_words(stop, says):
     assert sentence(stop) == says
+
+
+def test_of_many_things_the_nearest_are_named_and_what_is_new():
+    things = [Thing(f"x{number}", "tensor", True, "2", 8, where=(number,)) for number in range(20)]
+    (stop,) = _shown([Stop("a.py", 1, 1, before=things[:-1], things=things)], several=False)
+    assert [name for name, *_ in stop["gpu"]] == [*(f"x{number}" for number in range(8)), "x19", ""]
+    assert stop["gpu"][-1][1:] == ["and 11 more", 0, 88]
 
 
 def test_texts_of_a_script_cannot_become_markup():

@@ -73,6 +73,7 @@ assert pathlib.Path("again/deep/a.txt").read_text() == "old"
 assert not pathlib.Path("fresh").exists() and pathlib.Path("data/deep/a.txt").read_text() == "old"
 torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), "model.pt")
 torch.save([1], pathlib.Path(__file__).resolve().parent / "data" / "other.pt")
+torch.save(obj=[1], f="named.pt")
 os.system("echo new > linked/b.txt; mkdir fresh; rm linked/back; ln -s /nowhere linked/back")
 pathlib.Path("data/deep/a.txt").write_text("new")
 shutil.rmtree("data/deep")
@@ -88,6 +89,7 @@ pathlib.Path("data/deep").write_text("a file in the place of a folder")
 WRITES = [
     "open({!r}, 'w')",
     "torch.save([1], {!r})",
+    "torch.save(obj=[1], f={!r})",
     "torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), {!r})",
     "os.remove({!r})",
     "os.rename({!r}, 'taken')",

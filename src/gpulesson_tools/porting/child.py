@@ -203,9 +203,9 @@ def _guard(place: Path) -> None:
 
 def _checking(save: Any, check: Any) -> Any:
     @functools.wraps(save)
-    def checked(value: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-        check(f)
-        save(value, f, *args, **kwargs)
+    def checked(*args: Any, **kwargs: Any) -> None:
+        check(kwargs["f"] if "f" in kwargs else args[1])
+        save(*args, **kwargs)
 
     return checked
 

@@ -20,12 +20,14 @@ from gpulesson_tools.programs import arguments
 from gpulesson_tools.programs.arguments import Program
 
 if TYPE_CHECKING:
-    from gpulesson_tools.porting.filming import Stop
+    from gpulesson_tools.porting.filming import Stop, Thing
     from gpulesson_tools.porting.run import Runs
 
 _HERE = Path(__file__).parent
 _MOST = 500
 """Stops of a page: more are not stepped through."""
+_THINGS = 10
+"""Things on a side: of more, the innermost function's are named, and what a line changed."""
 _MARK = "<!-- made by gpulesson film -->"
 """By which a film is known: other files are not written over."""
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
@@ -98,15 +100,13 @@ def sentence(stop: Stop) -> str:
     >>> sentence(Stop("a.py", 1, 1, sent=2, queue=2))
     'Python sends 2 kernels to the GPU and goes on at once.'
     """
-    said = []
-    for copies, where in ((stop.to_gpu, "to the GPU"), (stop.to_host, "back to the host")):
-        if copies:
-            count = "" if len(copies) == 1 else f", in {len(copies)} copies"
-            said.append(f"{size(sum(copies))} {'goes' if sum(copies) == 1 else 'go'} {where}{count}.")
+    said: list[str] = []
+    said += _copied(stop.to_gpu, "to the GPU")
     if stop.sent:
         kernels = _count(stop.sent, "kernel")
         goes_on = " and goes on at once" if stop.queue and not stop.waits else ""
         said.append(f"Python sends {kernels} to the GPU{goes_on}.")
+    said += _copied(stop.to_host, "back to the host")
     if stop.waits:
         calls = ", ".join(dict.fromkeys(stop.waits))
         number = len(stop.to_gpu) + len(stop.to_host)
@@ -114,6 +114,8 @@ def sentence(stop: Stop) -> str:
         if stop.waited:
             what = f"{_count(stop.waited, 'kernel')} in the queue"
         said.append(f"Python waits for {what} ({calls}).")
+    elif said and not stop.sent:
+        said.append("Python goes on at once.")
     if stop.clock:
         queue = f", with {_count(stop.queue, 'kernel')} in the queue" if stop.queue else ""
         said.append(f"Python looks at the clock{queue}.")
@@ -123,32 +125,46 @@ def sentence(stop: Stop) -> str:
     elif not said:
         said.append(_without_an_act(stop))
     if stop.more:
-        said.append("It goes on like this, and further turns are not shown.")
+        said.append("What comes next was shown before, and is left out.")
     return " ".join(said)
+
+
+def _copied(copies: Sequence[int], where: str) -> Iterator[str]:
+    if copies:
+        count = "" if len(copies) == 1 else f", in {len(copies)} copies"
+        yield f"{size(sum(copies))} {'goes' if sum(copies) == 1 else 'go'} {where}{count}."
 
 
 def _states(stop: Stop) -> Iterator[str]:
     """Say what appeared without a name: gradients, an optimizer's state."""
     old = {(each.kind, each.where): each for each in stop.before}
-    for each in stop.things:
+    told: set[int] = set()
+    for each in sorted(stop.things, key=lambda each: -len(each.where)):  # a model before its parts
         known = old.get((each.kind, each.where))
+        name = each.name.split(", ")[0]
         if each.on_gpu and each.kind == "optimizer" and known is None:
-            yield f"The state of {each.name} is made: {size(each.nbytes)}."
-        if each.on_gpu and known is not None and bool(each.gradients) != bool(known.gradients):
+            yield f"The state of {name} is made: {size(each.nbytes)}."
+        changed = known is not None and bool(each.gradients) != bool(known.gradients)
+        if each.on_gpu and changed and not told.issuperset(each.where):
+            told.update(each.where)
             now = f"has gradients now: {size(each.gradients)}" if each.gradients else "has no gradients now"
-            yield f"{each.name} {now}."
+            yield f"{name} {now}."
 
 
 def _without_an_act(stop: Stop) -> str:
     """Say what a line did that neither copied, nor sent, nor waited."""
-    old, new = (
-        {each.where: each.name for each in side if each.on_gpu} for side in (stop.before, stop.things)
-    )
-    if made := [name for where, name in new.items() if where not in old]:
+    old, new = ([each for each in side if each.on_gpu] for side in (stop.before, stop.things))
+    if made := _only(new, old):
         return f"On the GPU, under a name now: {', '.join(made)}."
-    if gone := [name for where, name in old.items() if where not in new]:
-        return f"No name leads to this on the GPU any more: {', '.join(gone)}."
+    if gone := _only(old, new):
+        return f"On the GPU, what was {', '.join(gone)} has no name any more."
     return "This happens on the CPU alone."
+
+
+def _only(things: list[Thing], others: list[Thing]) -> list[str]:
+    """Return the names of things whose memory no other has."""
+    known: set[Any] = set().union(*(each.memory for each in others))
+    return [each.name for each in things if not each.memory <= known]
 
 
 def size(nbytes: int) -> str:
@@ -265,18 +281,24 @@ def _shown(stops: Sequence[Stop], *, several: bool) -> Iterator[dict[str, Any]]:
     """Yield the stops as the script and the table show them."""
     for stop in stops:
         line = f"{stop.file}, line {stop.line}" if several else f"Line {stop.line}"
-        old = {(each.name, each.content) for each in stop.before}
+        old = {(each.content, each.written) for each in stop.before}
         sides: dict[bool, list[list[Any]]] = {False: [], True: []}
         counted: set[int] = set()  # a view takes no memory
         for each in stop.things:
-            new = (each.name, each.content) not in old
+            new = (each.content, each.written) not in old
             slopes = f", gradients {size(each.gradients)}" if each.gradients else ""
             nbytes = 0 if counted.issuperset(each.where) else each.nbytes + each.gradients
             counted.update(each.where)
             text = f"{each.shape}, {size(each.nbytes)}{slopes}"
             sides[each.on_gpu].append([each.name, text, int(new), nbytes])
+        for on_gpu, held in sides.items():
+            if len(held) > _THINGS:
+                few = {id(each) for each in sorted(held, key=lambda each: -each[2])[: _THINGS - 1]}
+                rest = [each for each in held if id(each) not in few]
+                more = ["", f"and {len(rest)} more", 0, sum(each[3] for each in rest)]
+                sides[on_gpu] = [*(each for each in held if id(each) in few), more]
         if stop.unnamed:
-            text = f"without a name, such as kept for backward: {size(stop.unnamed)}"
+            text = f"without a name, such as what is returned, or kept for backward: {size(stop.unnamed)}"
             sides[True].append(["", text, 0, stop.unnamed])
         used = sum(nbytes for *_, nbytes in sides[True])
         yield {

@@ -34,8 +34,8 @@ from practice_gpu.device.gpu import PracticeGPU
 from practice_gpu.device.ledger import address_of
 
 _CLOCK = re.compile(r"\b(?:time\.time|perf_counter|monotonic|process_time)(?:_ns)?\(\)")
-TURNS = 2
-"""How often a line is shown, for each place that calls its function."""
+TURNS = {True: 2, False: 1}
+"""How often a line is shown, with gradients and without."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ class Thing:
         Bytes of the parameters' gradients.
     where, slopes : tuple of int
         The addresses of its storages, and of its gradients'.
+    written : int
+        How often its tensors were written to.
     """
 
     name: str
@@ -67,11 +69,18 @@ class Thing:
     gradients: int = 0
     where: tuple[int, ...] = ()
     slopes: tuple[int, ...] = ()
+    written: int = 0
 
     @property
     def content(self) -> tuple[Any, ...]:
         """What makes it another thing; its name does not."""
         return self.kind, self.on_gpu, self.nbytes, self.gradients, self.where
+
+    @property
+    def memory(self) -> set[Any]:
+        """Where it and its gradients are; a view of another tensor, besides, is something of its own."""
+        places = {(self.on_gpu, where) for where in (*self.where, *self.slopes)}
+        return places | {self.content} if ", part of " in self.shape else places
 
 
 @dataclass
@@ -127,6 +136,24 @@ class Stop:
         """Whether the line copied, sent or waited."""
         return bool(self.to_gpu or self.to_host or self.waits or self.sent)
 
+    def add(self, other: Stop) -> None:
+        """Let what another line did be done by this one, which called it."""
+        for name in ("to_gpu", "to_host", "waits", "waited", "sent"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass
+class _Place:
+    """Where a frame is: a statement, in a turn that is shown or not."""
+
+    begun: int  # stops that there were before the frame
+    spot: tuple[int, int] = (0, 0)
+    shown: bool = False
+    now: Stop | None = None  # the statement, as long as no line is shown of a function that it calls
+    before: list[Thing] = field(default_factory=list)
+    acts: bool = False  # a line of the frame did something with the GPU, or of one that it called
+    hidden: Stop = field(default_factory=lambda: Stop("", 0, 0))  # what its lines did that are not shown
+
 
 class Filming:
     """While open, notes in `stops` what the lines of a script do on a practice GPU.
@@ -149,32 +176,28 @@ class Filming:
         self.texts: dict[str, str] = {}
         self._folder, self._gpu = f"{folder}{os.sep}", gpu
         self._thread = threading.get_ident()
-        self._now: Stop | None = None
+        self._places: dict[FrameType, _Place] = {}
         self._frame: FrameType | None = None
-        self._again = False  # the line goes on, after a function that it called
-        self._spots: dict[FrameType, tuple[int, int]] = {}  # the statement that each frame is in
-        self._turns: Counter[tuple[Any, ...]] = Counter()
-        self._last: CodeType | None = None  # the code of the last stop that is shown
+        self._turns: Counter[Any] = Counter()
+        self._writes: Counter[int] = Counter()  # to each address
         self._deaf = self._unwinding = False  # while the tracer reads a loss; while an error is on its way
-        self._before: list[Thing] | None = []  # None: lines were passed over since
         self._queue = 0
         self._undo = ExitStack()
 
     def __enter__(self) -> Filming:
-        self._undo.enter_context(_Kernels(self._gpu, self._send))
+        self._undo.enter_context(_Operators(self._gpu, self._send, self._writes))
         self._gpu.log.listener = self._hear
-        sys.settrace(self._trace)
+        sys.settrace(lambda frame, *_: self._follow if self._follows(frame) else None)
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         sys.settrace(None)
-        self._close()
         own = [(frame, line) for frame, line in walk_tb(traceback) if self._is_own(frame.f_code.co_filename)]
         if isinstance(error, Exception) and own:
             frame, line = own[-1]
-            self._spots[frame] = _statements(frame.f_code.co_filename).get(line, (line, line))
+            self._places[frame] = _Place(0, self._spot(frame, line), shown=True)
             self._open(frame).error = f"{type(error).__name__}: {error}"
-            self._close()
+            self._close(frame)
         self._gpu.log.listener = None
         self._undo.close()
 
@@ -197,7 +220,7 @@ class Filming:
         if self._deaf or threading.get_ident() != self._thread:
             return
         before, self._queue = self._queue, 0 if waits else self._queue
-        if (now := self._now) is not None:
+        if now := self._now():
             if kind == TO_DEVICE:
                 now.to_gpu.append(nbytes)
             elif kind == TO_HOST:
@@ -210,75 +233,97 @@ class Filming:
         if self._deaf or threading.get_ident() != self._thread:
             return
         self._queue += kernels
-        if self._now is not None:
-            self._now.sent += kernels
+        if now := self._now():
+            now.sent += kernels
+
+    def _now(self) -> Stop | None:
+        return self._places[self._frame].now if self._frame in self._places else None
 
     # -- which line it is
 
-    def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
-        """Follow a frame of the script's own code; what a lambda does belongs to the line that calls it."""
-        code = frame.f_code
-        if not self._is_own(code.co_filename):
-            return None
-        return self._follow if code.co_name == "<module>" or not code.co_name.startswith("<") else None
+    def _follows(self, frame: FrameType) -> bool:
+        """Return whether a frame is the script's own; what a lambda does, the line does that calls it."""
+        name = frame.f_code.co_name
+        return self._is_own(frame.f_code.co_filename) and (name == "<module>" or not name.startswith("<"))
 
     def _follow(self, frame: FrameType, event: str, _: Any) -> Any:
         if event == "line":
             self._deaf = self._unwinding = False
-            spot = _statements(frame.f_code.co_filename).get(frame.f_lineno, (frame.f_lineno, frame.f_lineno))
-            if frame is not self._frame or spot != self._spots.get(frame):
-                self._close()
-                self._spots[frame] = spot
-                self._open(frame)
+            place, spot = self._places.get(frame), self._spot(frame, frame.f_lineno)
+            if place is None:
+                place = self._places[frame] = _Place(len(self.stops))
+            elif frame is self._frame and spot == place.spot:
+                return self._follow
+            self._close(frame)
+            turn = frame.f_code, spot, torch.is_grad_enabled()
+            place.spot, place.shown = spot, self._turns[turn] < TURNS[turn[-1]]
+            self._turns[turn] += 1
+            self._open(frame)
         elif event == "exception":
             self._unwinding = True
         elif event == "return":
-            self._close()
-            self._spots.pop(frame, None)
-            if (caller := self._caller(frame)) is not None and not self._unwinding:
-                self._open(caller, again=True)
+            self._close(frame)
+            place = self._places.pop(frame, None)
+            self._frame = next(self._callers(frame), None)
+            if place is not None and self._frame is not None:
+                self._return(place, self._frame)
         return self._follow
 
-    def _caller(self, frame: FrameType) -> FrameType | None:
-        """Return the nearest frame of the script that called this one."""
-        return next((each for each in outwards(frame) if each is not frame and each in self._spots), None)
+    def _return(self, place: _Place, frame: FrameType) -> None:
+        """Go on in the caller of a function; if nothing of that is shown, its work is its caller's."""
+        caller = self._places[frame]
+        caller.acts |= place.acts
+        if not (place.acts or self._unwinding):
+            del self.stops[place.begun :]
+        alone = len(self.stops) == place.begun
+        if caller.now is None and not self._unwinding:
+            before = caller.before
+            self._open(frame)
+            caller.before = before if alone else caller.before
+        if caller.now is not None and alone:
+            caller.now.add(place.hidden)
 
-    def _open(self, frame: FrameType, *, again: bool = False) -> Stop:
-        """Begin a stop; `again` if its line goes on after a function that it called."""
-        path = frame.f_code.co_filename
+    def _callers(self, frame: FrameType) -> Iterator[FrameType]:
+        """Yield the frames of the script that called this one, the nearest first."""
+        return (each for each in outwards(frame) if each is not frame and each in self._places)
+
+    def _spot(self, frame: FrameType, line: int) -> tuple[int, int]:
+        return _statements(frame.f_code.co_filename).get(line, (line, line))
+
+    def _open(self, frame: FrameType) -> Stop:
+        path, place = frame.f_code.co_filename, self._places[frame]
         file = path.removeprefix(self._folder).replace(os.sep, "/")
         if file not in self.texts:
             self.texts[file] = decode_source(Path(path).read_bytes())
-        now = Stop(file, *self._spots[frame])
-        caller = self._caller(frame)
-        turn = file, now.line, again, caller and (caller.f_code.co_filename, self._spots[caller])
-        self._turns[turn] += 1
-        self._now, self._frame, self._again = now, frame, again
-        self._shown = self._turns[turn] <= TURNS
-        if self._shown and self._before is None:
-            self._before = self._gather(frame)
-        return now
+        if place.shown:
+            for each in reversed([each for each in self._callers(frame) if self._places[each].shown]):
+                self._close(each)
+            place.before = self._gather(frame)
+        self._frame, place.now = frame, Stop(file, *place.spot)
+        return place.now
 
-    def _close(self) -> None:
-        now, frame = self._now, self._frame
-        if now is None or frame is None:
+    def _close(self, frame: FrameType) -> None:
+        place = self._places.get(frame)
+        if place is None or place.now is None:
             return
-        self._now = self._frame = None
-        if not (self._shown or now.error):
-            self._before = None  # gathering it in each turn would take long
-            if now.acts and frame.f_code is self._last:
+        now, place.now = place.now, None
+        place.acts |= now.acts
+        if not place.shown:
+            place.hidden.add(now)
+            if now.acts and len(self.stops) > place.begun:
                 self.stops[-1].more = True
             return
-        now.queue, now.before, now.things = self._queue, self._before or [], self._gather(frame)
-        self._before = now.things
-        old, new = ({each.content for each in side} for side in (now.before, now.things))
+        now.queue, now.before, now.things = self._queue, place.before, self._gather(frame)
+        place.before = now.things
+        before, after = (set().union(*(each.memory for each in side)) for side in (now.before, now.things))
         code = self.texts[now.file].split("\n")[now.line - 1 : now.last]
         now.clock = any(map(_CLOCK.search, code))
-        if now.acts or now.error or now.clock or new - old or (old - new and not self._again):
+        if now.acts or now.error or now.clock or before != after:
             blocks = {each: size for thing in now.things for each, size in self._blocks(thing)}
+            if place.hidden.acts and len(self.stops) == place.begun > 0:
+                self.stops[-1].more = True
             now.unnamed = max(0, self._gpu.memory().allocated - sum(blocks.values()))
             self.stops.append(now)
-            self._last = frame.f_code
 
     def _gather(self, frame: FrameType) -> list[Thing]:
         with torch._C.DisableTorchFunction(), self._gpu.let_pass():
@@ -295,12 +340,18 @@ class Filming:
     def _things(self, frame: FrameType) -> Iterator[Thing]:
         """Yield what the names of a frame hold, then those of the frames that called it, and the globals."""
         seen: set[tuple[str, int]] = set()
-        spaces = [each.f_locals for each in outwards(frame) if self._is_own(each.f_code.co_filename)]
-        for space in [*spaces, frame.f_globals]:
+        taken: set[str] = set()
+        frames = [each for each in outwards(frame) if self._follows(each)]
+        spaces = [(_function(each.f_code), each.f_locals) for each in frames]
+        for function, space in [*spaces, (Path(frame.f_code.co_filename).name, frame.f_globals)]:
+            used = set()
             for name, value in list(space.items()):
                 if name != "_" and not name.startswith("__") and (name, id(value)) not in seen:
                     seen.add((name, id(value)))
-                    yield from self._held(name, value)
+                    for each in self._held(name, value):
+                        used.add(name)
+                        yield replace(each, name=f"{each.name} in {function}") if name in taken else each
+            taken |= used
 
     def _held(self, name: str, value: Any, *, inside: bool = False) -> Iterator[Thing]:
         """Yield what a name holds; of an object of the script's own class, `inside` it, its attributes."""
@@ -343,7 +394,8 @@ class Filming:
                 slopes = [each.grad for each in part if each.is_leaf and each.grad is not None]
                 held = shape or f"{len(part)} tensor{'s' * (len(part) != 1)}"
                 where, beside = _addresses(part), _addresses(slopes)
-                yield Thing(name, kind, on_gpu, held, _nbytes(part), _nbytes(slopes), where, beside)
+                written = sum(self._writes[each] for each in (*where, *beside))
+                yield Thing(name, kind, on_gpu, held, _nbytes(part), _nbytes(slopes), where, beside, written)
 
 
 _ATEN = torch.ops.aten
@@ -351,21 +403,35 @@ _COPIES = _ATEN.copy_.default, _ATEN._to_copy.default, _ATEN.clone.default
 """Operators that take a tensor from one side to the other, if it is not on the same one."""
 
 
-class _Kernels(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Tells how many kernels each operator on the GPU takes at least, as a plan counts them."""
+class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Tells how many kernels each operator on the GPU takes at least, as plans count them; counts writes."""
 
-    def __init__(self, gpu: PracticeGPU, send: Any) -> None:
+    def __init__(self, gpu: PracticeGPU, send: Any, writes: Counter[int]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._gpu, self._send = gpu, send
+        self._gpu, self._send, self._writes = gpu, send, writes
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        copies = func in _COPIES  # a number of the host is an argument of a kernel, but of a copy an end
+        given = self._sides((args, kwargs), copies)  # before: what a copy fills may be elsewhere after it
         result = func(*args, **kwargs)
-        places = [(each, self._gpu.ledger.index(each) >= 0) for each in tensors_in((args, kwargs, result))]
-        sides = {on_gpu for each, on_gpu in places if on_gpu or each.dim()}
-        if True in sides and not (False in sides and func in _COPIES):
+        sides = given | self._sides(result, copies)
+        if True in sides and not (False in sides and copies):
             self._send(cost(func, args, kwargs, result).launches)
+        self._writes.update(_addresses(tensors_in([args[at] for at in _written(func) if at < len(args)])))
         return result
+
+    def _sides(self, value: Any, numbers: bool) -> set[bool]:
+        places = [(each, self._gpu.ledger.index(each) >= 0) for each in tensors_in(value)]
+        return {on_gpu for each, on_gpu in places if on_gpu or each.dim() or numbers}
+
+
+@cache
+def _written(func: Any) -> list[int]:
+    """Return which arguments an operator writes to."""
+    aliases = [argument.alias_info for argument in func._schema.arguments]
+    views = func._schema.name == "aten::set_"  # of a storage, which stays as it is
+    return [at for at, alias in enumerate(aliases) if alias is not None and alias.is_write and not views]
 
 
 def _addresses(tensors: list[Any]) -> tuple[int, ...]:
@@ -395,12 +461,20 @@ def _together(things: Iterator[Thing]) -> Iterator[Thing]:
     for each in things:
         key, place = (each.kind, each.on_gpu, each.shape, each.where), (each.kind, each.on_gpu, each.where)
         if known := found.get(key):
-            found[key] = replace(known, name=f"{known.name}, {each.name}")
+            names = [*dict.fromkeys((*known.name.split(", "), each.name))]
+            clear = [name for name in names if " in " not in name] or names[:1]
+            found[key] = replace(known, name=", ".join(clear))
             continue
         whole = wholes.setdefault(place, each)
         part = whole is not each and each.kind == "tensor"
         found[key] = replace(each, shape=f"{each.shape}, part of {whole.name}") if part else each
     yield from found.values()
+
+
+def _function(code: CodeType) -> str:
+    """Return the name of a function; outside of all, that of the file."""
+    whole = getattr(code, "co_qualname", code.co_name).replace("<locals>.", "")
+    return Path(code.co_filename).name if whole == "<module>" else whole
 
 
 def _file_of(kind: type) -> str:
