@@ -343,8 +343,8 @@ def test_a_stop_is_said_in_words(stop, says):
 def test_of_many_things_the_nearest_are_named_and_what_is_new():
     things = [Thing(f"x{number}", "tensor", True, "2", 8, where=(number,)) for number in range(20)]
     (stop,) = _shown([Stop("a.py", 1, 1, before=things[:-1], things=things)], several=False)
-    assert [name for name, *_ in stop["gpu"]] == [*(f"x{number}" for number in range(8)), "x19", ""]
-    assert stop["gpu"][-1][1:] == ["and 11 more", 0, 88]
+    assert [name for name, *_ in stop["gpu"]] == [*(f"x{number}" for number in range(8)), "x19", "11 more"]
+    assert stop["gpu"][-1][3] == 88, "their bytes"
 
 
 def test_texts_of_a_script_cannot_become_markup():

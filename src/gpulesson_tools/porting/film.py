@@ -295,7 +295,7 @@ def _shown(stops: Sequence[Stop], *, several: bool) -> Iterator[dict[str, Any]]:
             if len(held) > _THINGS:
                 few = {id(each) for each in sorted(held, key=lambda each: -each[2])[: _THINGS - 1]}
                 rest = [each for each in held if id(each) not in few]
-                more = ["", f"and {len(rest)} more", 0, sum(each[3] for each in rest)]
+                more = [f"{len(rest)} more", "not named here", 0, sum(each[3] for each in rest)]
                 sides[on_gpu] = [*(each for each in held if id(each) in few), more]
         if stop.unnamed:
             text = f"without a name, such as what is returned, or kept for backward: {size(stop.unnamed)}"
