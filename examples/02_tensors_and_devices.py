@@ -6,8 +6,8 @@ Handle :term:`tensors <tensor>`, copy them to a :term:`GPU`, and read the two er
 everyone gets.
 
 .. overview::
-   :teaching: 30
-   :exercises: 10
+   :teaching: 32
+   :exercises: 15
 
    .. objectives::
 
@@ -447,7 +447,7 @@ print("deleted: reserved ", deleted[1] - made[1])
 # --------
 #
 # .. exercise:: Say where it is, and bring it elsewhere
-#    :minutes: 10
+#    :minutes: 15
 #    :difficulty: easy
 #    :starter: exercise_02.py
 #

@@ -6,8 +6,8 @@ Write your first network, train it to tell three species of flowers apart, and m
 to a :term:`GPU`.
 
 .. overview::
-   :teaching: 27
-   :exercises: 15
+   :teaching: 30
+   :exercises: 20
 
    .. objectives::
 
@@ -548,7 +548,7 @@ print("published, on a GTX 1080 Ti: 0.467 seconds")
 # --------
 #
 # .. exercise:: Train and test on a device
-#    :minutes: 15
+#    :minutes: 20
 #    :difficulty: medium
 #    :starter: exercise_03.py
 #

@@ -211,13 +211,13 @@ def test_a_lesson_asks_and_says_what_it_needs(path):
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_a_lesson_is_read_in_its_stated_time(path):
-    """By a reader who takes a minute for 110 words, and one for a cell and its output."""
+    """By a reader who takes a minute for 110 words, and one for a cell and its output; a beginner needs more."""
     words, shown = reading(path)
     limits = next(most for numbers, most in WORDS_AND_CELLS.items() if int(path.name[:2]) in numbers)
     assert words <= limits[0] and shown <= limits[1], f"{words} words, {shown} cells"
     minutes = words / 110 + shown
     stated = int(re.search(r":teaching: (\d+)", path.read_text(encoding="utf-8"))[1])
-    assert abs(stated - minutes) <= 2, f"{words} words and {shown} cells take {minutes:.0f} minutes"
+    assert -2 <= stated - minutes <= 4, f"{words} words and {shown} cells take {minutes:.0f} minutes"
 
 
 @pytest.mark.parametrize(
