@@ -211,7 +211,7 @@ def test_a_lesson_asks_and_says_what_it_needs(path):
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_a_lesson_is_read_in_its_stated_time(path):
-    """By a reader who takes a minute for 110 words, and one for a cell and its output; a beginner needs more."""
+    """By a reader who takes a minute for 110 words, and one for a cell; a beginner takes longer."""
     words, shown = reading(path)
     limits = next(most for numbers, most in WORDS_AND_CELLS.items() if int(path.name[:2]) in numbers)
     assert words <= limits[0] and shown <= limits[1], f"{words} words, {shown} cells"

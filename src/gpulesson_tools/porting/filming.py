@@ -78,7 +78,7 @@ class Thing:
 
     @property
     def memory(self) -> set[Any]:
-        """Where it and its gradients are; a view of another tensor, besides, is something of its own."""
+        """Where it and its gradients are; a view is told apart from the tensor that it shows."""
         places = {(self.on_gpu, where) for where in (*self.where, *self.slopes)}
         return places | {self.content} if ", part of " in self.shape else places
 
