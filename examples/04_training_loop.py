@@ -270,7 +270,8 @@ print("the buffer running_mean:", layer.running_mean.device)
 #    Step through two steps of training: what does each line add on the GPU, and what does
 #    it wait for? Then choose a mistake. Where does the script fail, or when is the queue
 #    empty? (Python sends :term:`kernels <kernel>`, functions that the GPU runs, and goes
-#    on. Until it waits for them, they are in the queue.)
+#    on while the GPU computes. The queue counts those that Python has not waited for. An
+#    ordinary copy waits for all of them, as a printed loss does.)
 #
 # .. fold:: Going further: when the order of the two lines matters
 #

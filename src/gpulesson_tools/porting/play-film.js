@@ -56,7 +56,8 @@ play.begin("film", (film, variants) => {
     bus.replaceChildren(
       ...(stop.to ? [make("span", "", `${stop.to} →`)] : []),
       ...(stop.back ? [make("span", "", `← ${stop.back}`)] : []));
-    count.textContent = `Sent to the GPU, not waited for: ${stop.queue}`;
+    const meanwhile = stop.queue ? ", and the GPU computes meanwhile" : "";
+    count.textContent = `Sent to the GPU, not waited for: ${stop.queue}${meanwhile}`;
     kernels.textContent = "▮".repeat(Math.min(stop.queue, 60));
     place.textContent = `${number} of ${stops.length}`;
     slider.value = number;
