@@ -278,7 +278,8 @@ print("the buffer running_mean:", layer.running_mean.device)
 #    ``to`` moves the parameters themselves, so an optimizer made earlier still knows
 #    them. What it leaves where it is are the averages, the :term:`optimizer state`. Adam
 #    makes them in its first step. If that was on the CPU, the step after a late ``to``
-#    fails. ``Adagrad`` makes its state at once, so a late ``to`` always fails, as above.
+#    fails. ``Adagrad`` makes its state at once, so a late ``to`` always fails, as in
+#    the film above.
 #
 #    Something else does not move: in a model that you write as a class, a tensor that is
 #    neither a parameter nor a buffer. :ref:`Lesson 7 <made-in-forward>` has an example.
