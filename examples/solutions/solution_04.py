@@ -24,7 +24,8 @@ def accuracy(model, batches, device):
             inputs, targets = inputs.to(device), targets.to(device)
             right += (model(inputs).argmax(dim=1) == targets).sum()
             rows += len(targets)
-    return int(right) / rows  # read once
+    right = int(right)  # read once, after all batches
+    return right / rows
 
 
 def run(model, train_set, test_set, device, epochs):

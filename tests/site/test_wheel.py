@@ -28,8 +28,11 @@ def test_the_wheel_of_the_course_holds_every_file_of_the_packages(tmp_path):
     expected = sources("gpulesson", "gpulesson_tools", "practice_gpu")
     starters = (ROOT / "examples" / "exercises").glob("*.py")
     expected |= {f"gpulesson_tools/exercises/starters/{path.name}": path.read_bytes() for path in starters}
-    scripts = (ROOT / "examples" / "scripts").glob("*.py")
-    expected |= {f"gpulesson/scripts/{path.name}": path.read_bytes() for path in scripts}
+    scripts = ROOT / "examples" / "scripts"
+    found = scripts.rglob("*.py")
+    expected |= {
+        f"gpulesson/scripts/{path.relative_to(scripts).as_posix()}": path.read_bytes() for path in found
+    }
     expected["gpulesson_tools/exercises/errors.rst"] = (ROOT / "docs" / "errors.rst").read_bytes()
     assert packed(build_wheel(ROOT, tmp_path)) == expected
 
