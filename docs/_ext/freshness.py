@@ -75,12 +75,17 @@ def modules(app: Sphinx) -> list[Path]:
 
 
 def shown_files(app: Sphinx, script: Path) -> list[Path]:
-    """Find the files that a lesson shows and its notebook contains: programs and drawings."""
+    """Find the files that a lesson shows: programs, drawings, and the recording that a race is read off."""
     directives = r"(?::(?:starter|file):|\.\. (?:drawing|script)::)\s*(\S+)"
-    names = set(re.findall(directives, script.read_text(encoding="utf-8")))
+    text = script.read_text(encoding="utf-8")
+    names = set(re.findall(directives, text))
     folders = [examples_dir(app) / folder for folder in ("exercises", "solutions", "scripts")]
     folders.append(Path(app.srcdir, FOLDER))
-    return [path for folder in folders for name in names if (path := folder / name).is_file()]
+    found = [path for folder in folders for name in names if (path := folder / name).is_file()]
+    if ".. play:: race" in text:
+        patterns = f"{script.stem}.json", f"{script.stem}/*"
+        found += [path for each in patterns for path in Path(app.srcdir, "recordings").glob(each)]
+    return found
 
 
 def fingerprint(path: Path) -> str:

@@ -5,8 +5,7 @@ play.begin("confusion", (part, { file, most }) => {
   const address = new URL(file, document.currentScript.src);
   const table = part.querySelector("table").cloneNode(true);
   const names = [...table.tHead.querySelectorAll("th")].map((head) => head.textContent);
-  const says = make("p", "confusion-says", "Choose a number, and see its pictures.");
-  says.setAttribute("aria-live", "polite");
+  const says = play.says("confusion-says", "Choose a number, and see its pictures.");
   const pictures = make("div", "confusion-pictures", "");
 
   const squares = [...table.querySelectorAll("td[class]")].map((cell, row) => { // `row`: of pictures

@@ -8,8 +8,7 @@ play.begin("drawing", (part, { names, labels, file, size }) => {
   sheet.setAttribute("role", "application");
   const keys = "Keys: arrows move the pen, space puts it down or lifts it.";
   sheet.ariaLabel = `Sheet. ${keys}`;
-  const says = make("p", "drawing-says", "");
-  says.setAttribute("aria-live", "polite");
+  const says = play.says("drawing-says");
   const bars = names.map((name) => play.bar(name));
   let weights, pictures, chosen = -1, source = "", action = "", waiting = false;
   let ink = 255, pen = [14.5, 14.5], isDown = false, last; // `last`: where a mouse or a finger was

@@ -118,7 +118,7 @@ play.begin("learning", (part, data) => {
 
   const lines = data.calls.map(([code, why]) =>
     make("li", "", "", make("code", "", code), make("span", "", why)));
-  const says = make("p", "learning-says", "");
+  const says = play.says("learning-says");
   // A screen reader says what was done, but not what passes by.
   const show = () => {
     says.setAttribute("aria-live", timer ? "off" : "polite");
@@ -171,7 +171,7 @@ play.begin("learning", (part, data) => {
     finish(at ? 1 : 0);
     if (!runs) go(play.calm ? 500 : 30, play.calm ? 500 : 15, () => losses.length % steps === 0);
   });
-  const without = Object.assign(make("input", "", ""), { type: "checkbox", onchange: begin });
+  const without = play.input("checkbox", { onchange: begin });
   const choice = play.choice("Learning rate", rates, (number) => {
     chosen = rates[number];
     begin();

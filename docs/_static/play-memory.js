@@ -50,8 +50,7 @@ play.begin("memory", (part, begin) => {
   choice.lastChild.value = optimizers.indexOf(optimizer);
   const names = Object.keys(sizes(1, 1, 1, optimizer).kept);
   const bars = names.map((name) => play.bar(name));
-  const says = make("p", "memory-says", "");
-  says.ariaLive = "polite";
+  const says = play.says("memory-says");
 
   const show = () => {
     const now = [width(), layers(), batch()];

@@ -32,14 +32,13 @@ play.begin("race", (part, { sizes, speeds, names, source }) => {
   const slider = play.slider("Rows and columns", 0, steps.length - 1, 0, () => show());
   const place = make("output", "race-place", "");
   const fields = [least, most].map((size) => {
-    const field = Object.assign(make("input", "race-field", ""), { type: "number", min: 0, step: "any", oninput: () => show() });
+    const field = play.input("number", { className: "race-field", min: 0, step: "any", oninput: () => show() });
     return [field, make("label", "", `at ${size.toLocaleString("en")} `, field)];
   });
   const own = "Your CPU";
   const bars = [...names, own].map((name) => play.bar(name));
   bars[1][0].classList.add("race-gpu");
-  const says = make("p", "race-says", "");
-  says.ariaLive = "polite";
+  const says = play.says("race-says");
 
   const show = () => {
     const n = steps[slider.value];

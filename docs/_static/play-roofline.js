@@ -24,8 +24,7 @@ play.begin("roofline", (part, { machines, side, largest }) => {
 
   let now = machines[0];
   const picture = draw("svg", { viewBox: "0 0 340 224", "aria-hidden": "true" });
-  const says = make("p", "roofline-says", "");
-  says.setAttribute("aria-live", "polite");
+  const says = play.says("roofline-says");
   const place = make("span", "roofline-place", "");
   const slider = play.slider("Batch size, as a power of two", 0, largest, 0, () => show());
   const choice = play.choice("Machine", machines.map((each) => each.name), (number) => {

@@ -3,7 +3,7 @@
 play.begin("stopped", (part, { whole, after, parts, lines }) => {
   const { make } = play;
   const stops = Object.keys(after).map(Number), last = whole.length;
-  const boxes = parts.map((name) => Object.assign(make("input", "", ""), { type: "checkbox", onchange: () => show() }));
+  const boxes = parts.map(() => play.input("checkbox", { onchange: () => show() }));
   const ticks = parts.map((name, at) => make("label", "stopped-tick", "", boxes[at], make("code", "", name)));
   const all = play.button("Tick all", () => {
     boxes.forEach((box) => { box.checked = true; });
@@ -12,8 +12,7 @@ play.begin("stopped", (part, { whole, after, parts, lines }) => {
   const slider = play.slider("Stop the run", 0, stops.length - 1, stops.length - 1, () => show());
   const place = make("span", "stopped-place", "");
   const chart = make("div", "stopped-chart", "");
-  const says = make("p", "stopped-says", "");
-  says.ariaLive = "polite";
+  const says = play.says("stopped-says");
   const code = make("pre", "stopped-code", "");
   code.tabIndex = 0;
 

@@ -24,7 +24,9 @@ def digest(tmp_path, monkeypatch) -> Callable[[str], str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("before")
     for number in ("01", "02"):
-        text = lesson(text=f".. drawing:: {number}.svg").replace("01_task", f"{number}_task")
+        text = lesson(text=f".. drawing:: {number}.svg\n#\n# .. play:: race").replace(
+            "01_task", f"{number}_task"
+        )
         for folder in ("docs/lessons", "examples"):
             (tmp_path / folder).mkdir(parents=True, exist_ok=True)
             (tmp_path / folder / f"{number}_x.py").write_text(text)
@@ -59,6 +61,8 @@ def digest(tmp_path, monkeypatch) -> Callable[[str], str]:
         ("examples/solutions/02_task.py", "the second"),
         ("docs/drawings/02.svg", "the second"),
         ("docs/lessons/02_x.py", "the second"),
+        ("docs/recordings/02_x.json", "the second"),
+        ("docs/recordings/02_x/1.webp", "the second"),
         ("docs/page.rst", "neither"),
     ],
 )

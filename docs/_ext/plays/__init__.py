@@ -1,10 +1,10 @@
 """Puts parts to play with onto the pages of lessons: ``.. play:: NAME``.
 
-A part is a module here, ``NAME.py``, and in ``_static`` ``play-NAME.js`` and ``play-NAME.css``. While a
-lesson runs, the module's ``play(names)`` gets what its names hold after the cell above the directive.
-It returns the data that the script plays with, and HTML that says the same without a script and on paper;
-then, by their names, the files that the script loads when a reader asks, if any: ``_static`` gets them. All
-is kept beside the page, as long as the lesson's run is. Notebooks leave it and its content out.
+A part is a module here, ``NAME.py``, and in ``_static`` ``play-NAME.js`` and ``play-NAME.css``. It is on one
+page. While its lesson runs, the module's ``play(names)`` gets what its names hold after the cell above the
+directive. It returns the data that the script plays with, and HTML that says the same without a script and
+on paper; then, by their names, the files that the script loads when a reader asks, if any: ``_static`` gets
+them. All is kept beside the page, as long as the lesson's run is. Notebooks leave it and its content out.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Play(SphinxDirective):
         (name,) = self.arguments
         place = kept(Path(self.env.doc2path(self.env.docname)), name)
         self.env.note_dependency(str(place))
-        if not place.is_file():  # a notebook is made before the lesson runs
+        if not place.is_file():  # a notebook is made before the lesson runs; or the lesson failed
             return []
         data, still = json.loads(place.read_text(encoding="utf-8"))
         part = nodes.raw("", written(name, data, still), format="html", plays=name)

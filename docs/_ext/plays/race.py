@@ -28,12 +28,15 @@ def play(names: dict[str, Any]) -> tuple[dict[str, Any], str]:
     run = recording.run
     source = f"Recorded on {run.date} with PyTorch {run.torch} and driver {run.driver}"
     data = {"sizes": sizes, "speeds": list(speeds.values()), "names": list(speeds), "source": source}
-    cells = [["Rows and columns", *speeds]]
+    cells = []
     for at, size in enumerate(sizes):
         times = (2e-3 * size**3 / line[at] for line in speeds.values())  # microseconds
         cells.append([str(size), *(f"{float(f'{time:.2g}'):,g} µs" for time in times)])
     rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in cells)
-    return data, f"<table><caption>{source}</caption><tbody>{rows}</tbody></table>"
+    head = "".join(f"<th>{name}</th>" for name in ("Rows and columns", *speeds))
+    return data, (
+        f"<table><caption>{source}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    )
 
 
 def recorded(recording: Recording, sizes: list[int]) -> dict[str, list[float]]:

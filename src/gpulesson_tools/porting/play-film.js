@@ -6,8 +6,7 @@ play.begin("film", (film, variants) => {
   const back = play.button("Back", () => go(-1)), next = play.button("Next", () => go(1));
   const slider = play.slider("Stop", 1, stops.length, 1, () => show(Number(slider.value)));
   const place = make("span", "film-place", "");
-  const says = make("p", "film-says", "");
-  says.setAttribute("aria-live", "polite");
+  const says = play.says("film-says");
   const code = make("div", "film-code", "");
   code.tabIndex = 0;
   const side = (kind, title) => {
@@ -75,7 +74,7 @@ play.begin("film", (film, variants) => {
     const group = `film-${[...document.querySelectorAll(".film")].indexOf(film)}`;
     film.append(make("fieldset", "play-row", "", make("legend", "", "Which script?"),
       ...variants.map((each, at) => {
-        const radio = Object.assign(make("input", "", ""), { type: "radio", name: group, checked: !at });
+        const radio = play.input("radio", { name: group, checked: !at });
         radio.onchange = () => {
           ({ texts, stops } = each);
           shown = "";

@@ -23,10 +23,20 @@ const play = {
     return Object.assign(play.make("button", "", text), { type: "button", onclick });
   },
 
+  // What a screen reader reads out when it changes.
+  says(className, text = "") {
+    const node = play.make("p", className, text);
+    node.setAttribute("aria-live", "polite");
+    return node;
+  },
+
+  input(type, properties) {
+    return Object.assign(play.make("input", "", ""), { type, ...properties });
+  },
+
   // A slider without a visible label; `label` is for screen readers.
   slider(label, min, max, value, oninput) {
-    const range = play.make("input", "", "");
-    return Object.assign(range, { type: "range", ariaLabel: label, min, max, value, oninput });
+    return play.input("range", { ariaLabel: label, min, max, value, oninput });
   },
 
   // A choice of one among several: `choose(number)` is called for each new one.
