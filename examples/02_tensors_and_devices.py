@@ -327,16 +327,17 @@ print(outputs.device)
 # %%
 # **All tensors of an operation must be on the same device**, and so is its result.
 #
-# Only a *single number* may still come from the CPU, even as a tensor of shape ``[]``,
+# A *single number* may still come from the CPU, even as a tensor of shape ``[]``,
 # such as ``torch.tensor(3.0)``.
 #
 # .. fold:: Going further: what else may come from the other device
 #
 #    An index, which picks rows, may come from the CPU, too. The other way round does not
-#    work: a number on the GPU with a table on the CPU gives the error again, and an index
-#    on the GPU an error with :ref:`other words <error-indices>`. What also raises no
-#    error is a copy into a tensor, such as ``on_gpu[0:2] = on_cpu``: it costs the time of
-#    a copy, though you see no ``to``.
+#    work: a number on the GPU with a table on the CPU gives the error again, and a list
+#    of indices on the GPU an error with :ref:`other words <error-indices>`. (A single
+#    index does work, and Python waits for it.) What also raises no error is a copy into a
+#    tensor, such as ``on_gpu[0:2] = on_cpu``: it costs the time of a copy, though you see
+#    no ``to``.
 
 # fold: Going further: a number and an index from the CPU, and a number from the GPU
 number = torch.tensor(3.0)

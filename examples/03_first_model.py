@@ -359,9 +359,9 @@ plt.show()
 #    steps are so short that all of them together change little. When a loss doesn't
 #    fall, try another learning rate first.
 #
-#    Without ``zero_grad``, each step also repeats all the steps before it. At first the
-#    loss falls faster. Then the network cannot stop: it runs through the valley and up
-#    the other side.
+#    Without ``zero_grad``, each step also goes along all the gradients before it. At
+#    first the loss falls faster. Then the network cannot stop: it runs through the valley
+#    and up the other side.
 #
 # .. question:: You train the same model again. Which loss comes first?
 #

@@ -523,8 +523,8 @@ for name, rate in rates.items():
 # .. fold:: Going further: order, random numbers and streams of samples
 #
 #    - A loader returns its batches in the order in which it asked for them, so one slow
-#      batch holds back the next ones. With ``in_order=False`` it returns what is ready,
-#      in another order each time.
+#      batch holds back the next ones. With ``in_order=False`` and workers it returns what
+#      is ready, so the order can differ each time.
 #    - Each worker has its own random numbers in PyTorch, NumPy's functions such as
 #      ``np.random.rand``, and Python. A generator that you made yourself, with
 #      ``np.random.default_rng``, is copied into all of them: they draw the same numbers.
@@ -536,7 +536,8 @@ for name, rate in rates.items():
 #    `The loader's page <https://docs.pytorch.org/docs/stable/data.html>`__ has more.
 #    Crops and flips of whole batches can also run on the GPU: torchvision's `transforms
 #    of the second version <https://docs.pytorch.org/vision/stable/transforms.html>`__
-#    take whole batches, on any device.
+#    take whole batches, on any device. But all pictures of a batch then get the same crop
+#    or flip.
 #
 # Copy the next batch while the GPU computes
 # ------------------------------------------

@@ -93,7 +93,8 @@ for name, (_, flop, numbers) in operators.items():
 # two bytes.
 #
 # These bytes are the least that must move. An operator that reads something twice moves
-# more.
+# more. So does a CPU that writes to other memory than it read: it mostly reads that
+# memory, too, before it writes.
 #
 # Draw the roof of your machine
 # -----------------------------
@@ -185,9 +186,9 @@ plt.show()
 
 # %%
 # **Left of the ridge, fewer bytes help. Right of it, quicker arithmetic helps. Far below
-# the roof, something else is the limit**, such as its launch, or code that does not suit
-# its sizes. A point can lie a little above the roof as well: the roof is a measurement,
-# too, and a cache may spare some of the bytes.
+# the roof, something else is the limit**, such as its launch, bytes that we did not
+# count, or code that does not suit its sizes. A point can lie a little above the roof as
+# well: the roof is a measurement, too, and a cache may spare some of the bytes.
 #
 # .. play:: roofline
 #
@@ -237,10 +238,10 @@ for power in range(8):
 
 # %%
 # At first the time of a call hardly grows: it is the launch, and the numbers cost nearly
-# nothing. At the end it grows with the numbers. **A small operator costs its
-# launch, whatever it computes.** On a GPU the flat part reaches further, since a GPU
-# works on so many numbers at once. For small operators only one thing helps: fewer
-# launches, each with more work.
+# nothing. At the end it grows with the numbers, and on a CPU by more than they do, once
+# they leave its caches. **A small operator costs its launch, whatever it computes.** On a
+# GPU the flat part reaches further, since a GPU works on so many numbers at once. For
+# small operators only one thing helps: fewer launches, each with more work.
 #
 # Capture a step as a CUDA graph
 # ------------------------------
@@ -274,8 +275,8 @@ def make_step():
 
 
 # %%
-# Here is the capture. Inside ``torch.cuda.graph`` nothing is computed: PyTorch only
-# records what it would launch.
+# Here is the capture. Inside ``torch.cuda.graph`` the GPU computes nothing: Python runs,
+# and what it would launch is only recorded.
 
 
 def capture(step, warm_up):
@@ -425,7 +426,8 @@ for name, seconds in times.items():
 # The one operator reads each number once, does all of the arithmetic, and writes the
 # result: it is :term:`fused`. That saves bytes and launches, and no FLOP. Since such
 # chains are far to the left under the roof, **a pointwise chain costs its bytes, so fuse
-# it.**
+# it.** (On a CPU the time falls by less than the bytes. Three of the four operators write
+# where they read, so they do not need the extra read from above.)
 #
 # You need no ready-made function for that. :term:`torch.compile` writes a kernel for a
 # chain of pointwise operators. It needs a C++ compiler on a CPU, and on a GPU Triton and
@@ -481,9 +483,10 @@ print("TF32 in convolutions:", torch.backends.cudnn.allow_tf32)
 #
 #    Since PyTorch 2.9 there is ``torch.backends.cuda.matmul.fp32_precision = "tf32"``,
 #    and ``torch.backends.cudnn.conv.fp32_precision`` for convolutions. Use either the
-#    newer switches or the older ones: after the newer one is written, reading the older
-#    ones raises an error. PyTorch's compiler did that itself in some versions, and failed
-#    (`an issue of PyTorch <https://github.com/pytorch/pytorch/issues/166387>`__).
+#    newer switches or the older ones: after a newer one is written, reading the older
+#    ones for the same thing raises an error. PyTorch's compiler did that itself in some
+#    versions, and failed (`an issue of PyTorch
+#    <https://github.com/pytorch/pytorch/issues/166387>`__).
 #
 # *The sizes.* Tensor cores work best if the widths of the matrices are multiples of 16
 # bytes, which is 8 numbers of two bytes, and on an A100 of 128 bytes (`NVIDIA's guide

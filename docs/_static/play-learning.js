@@ -56,7 +56,7 @@ play.begin("learning", (part, data) => {
     },
     () => {
       if (!without.checked) gradients.fill(0);
-      said = without.checked ? "left out, so the old gradients stay." : "all gradients are 0 again.";
+      said = without.checked ? "left out, so the old gradients stay." : "the old gradients are forgotten.";
     },
     () => {
       backward();

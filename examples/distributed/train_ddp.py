@@ -86,7 +86,7 @@ def accuracy(model, images, device):
 
 
 def main(args):
-    for number in SIGNALS:  # only note it: the loop looks after each step
+    for number in SIGNALS:  # only note it: the loop looks later
         signal.signal(number, lambda number, frame: asked.append(number))
     local_rank = int(os.environ.get("LOCAL_RANK", 0))  # torchrun sets it
     cuda = torch.cuda.is_available()

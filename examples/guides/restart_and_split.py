@@ -242,8 +242,9 @@ print(f"loss: {untrained:.4f} untrained, {model(rows).square().mean():.4f} loade
 #      the :term:`device` ``meta`` first, without any memory.
 #    - ``fully_shard(block, reshard_after_forward=False)`` keeps a block whole until its
 #      backward pass: fewer messages, and more memory. ``set_modules_to_forward_prefetch``
-#      fetches a later block early. ``clip_grad_norm_`` works as on one GPU (`PyTorch's
-#      page <https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html>`__).
+#      fetches a later block early (`PyTorch's page
+#      <https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html>`__).
+#      ``clip_grad_norm_`` works as on one GPU.
 #    - *Hybrid sharding* keeps a whole model in each machine, split among its GPUs. Then
 #      only gradients travel between machines. A *mesh* is a table of all ranks. Give
 #      ``fully_shard`` a `mesh of two dimensions
