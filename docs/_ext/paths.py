@@ -54,6 +54,9 @@ def without_paths(text: str, project: PurePath) -> str:
 
     Paths of Windows are found with backslashes, with slashes, and with the doubled backslashes of a ``repr``.
     """
+    # in any environment: another one may have run the lesson before
+    anywhere = r"""(?<![\w.~-])(?:[A-Za-z]:)?[/\\][^\s"'<>]*[/\\]site-packages(?![\w.-])"""
+    text = re.sub(anywhere, "site-packages", text)
     places: dict[PurePath, str] = {Path(sysconfig.get_path("purelib")): "site-packages", project: "."}
     places |= {Path(tempfile.gettempdir()): "tmp", Path.home(): "~"}
     for place, name in places.items():

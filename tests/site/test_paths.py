@@ -28,6 +28,10 @@ def somebody(monkeypatch):
             f"{sysconfig.get_path('purelib')}/torch/nn.py:3: UserWarning",
             "site-packages/torch/nn.py:3: UserWarning",
         ),
+        (
+            'File "/srv/.nox/docs/lib/site-packages/torch/nn.py", line 3',
+            'File "site-packages/torch/nn.py", line 3',
+        ),
     ],
 )
 def test_paths_are_shortened(text, expected):
