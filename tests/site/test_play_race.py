@@ -18,13 +18,14 @@ SIZES = [10, 30, 100, 300, 1000]
 
 def test_a_drawn_picture_is_read_as_it_was_drawn(tmp_path):
     lines = [0.5, 9, 160, 700, 900], [0.04, 1, 40, 2000, 20_000]
-    figure, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
-    for line in lines:
-        axes.loglog(SIZES, line, "o-", label="a name")
-    axes.set_yticks([10**n for n in range(6)])
-    axes.legend()
-    figure.savefig(tmp_path / "drawn.webp", dpi=200)
-    plt.close(figure)
+    with plt.style.context("default"):  # a lesson that was built before has another one
+        figure, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
+        for line in lines:
+            axes.loglog(SIZES, line, "o-", label="a name")
+        axes.set_yticks([10**n for n in range(6)])
+        axes.legend()
+        figure.savefig(tmp_path / "drawn.webp", dpi=200)
+        plt.close(figure)
     one, other = read(tmp_path / "drawn.webp", SIZES)
     pixels = (one[-1] - other[-1]) / math.log10(20_000 / 900)  # for a power of ten
     for drawn, heights in zip(lines, (one, other), strict=True):
