@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from axe_playwright_python.sync_playwright import Axe
 from course_pdf import CHROMIUM
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, sync_playwright
 
 QUIET = [  # no calls home: a test must see the requests of the page alone
     "--headless",
@@ -37,17 +37,23 @@ SPILLED = """
   return true;
 }).map((element) => element.outerHTML.slice(0, 100))
 """
-# render what a browser leaves out until it comes into view; open every fold, and wait until its page knows
+# render what a browser leaves out until it comes into view, open every fold, wait until its page knows, and
+# begin the parts to play with
 UNFOLD = """
-() => {
+async () => {
   const messages = document.querySelectorAll(".message");
   for (const each of messages) each.style.contentVisibility = "visible";
   dispatchEvent(new Event("contentvisibilityautostatechange"));
   const folds = [...document.querySelectorAll("details:not([open])")];
-  return Promise.all(folds.map((fold) => new Promise((done) => {
+  await Promise.all(folds.map((fold) => new Promise((done) => {
     fold.addEventListener("toggle", done, {once: true});
     fold.open = true;
   })));
+  for (const part of document.querySelectorAll("[data-play]")) {
+    part.scrollIntoView();
+    while (!part.querySelector("button, input, select")) await new Promise(requestAnimationFrame);
+  }
+  scrollTo(0, 0);
 }
 """
 # two frames: the page is laid out, and what watches the sizes of its parts has seen them
@@ -74,6 +80,14 @@ def opened(browser: Browser, **options: Any) -> Iterator[BrowserContext]:
     context.set_default_timeout(PATIENCE)
     yield context
     context.close()
+
+
+def begun(tab: Page, name: str) -> Locator:
+    """Scroll to a part to play with, which begins when it is near."""
+    found = tab.locator(f"[data-play={name}]")
+    found.scroll_into_view_if_needed()
+    found.locator("button, input, select").first.wait_for(state="attached")
+    return found
 
 
 def check_accessible(tab: Page, width: int, scheme: Literal["light", "dark"]) -> None:

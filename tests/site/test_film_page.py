@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from _ext import programs
-from browser import opened
+from browser import begun, opened
 
 from practice_gpu import practice_gpu
 
@@ -47,7 +47,7 @@ def test_a_film_steps_through_the_stops_of_each_variant_by_keys_alone(browser, a
     with opened(browser, viewport={"width": 1280, "height": 900}, reduced_motion="reduce") as window:
         tab = window.new_page()
         tab.goto(f"{address}{page}.html")
-        film = tab.locator(".film")
+        film = begun(tab, "film")
         says, place = film.locator(".film-says"), film.locator(".film-place")
         after, slider = film.get_by_role("button", name="Next", exact=True), film.get_by_role("slider")
         most = 0

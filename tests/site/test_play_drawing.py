@@ -1,4 +1,4 @@
-"""What can be played with in lesson 5: its network, loaded from the disk, and the squares of its matrix."""
+"""What can be part with in lesson 5: its network, loaded from the disk, and the squares of its matrix."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from base64 import b64decode, b64encode
 
 import pytest
 import torch
-from browser import opened, violations
+from browser import begun, opened, violations
 from PIL import Image
 from torch.nn import functional
 from torchvision.datasets import FashionMNIST
@@ -52,6 +52,7 @@ def test_the_network_answers_in_a_browser_as_in_the_lesson(browser, site, networ
         tab = window.new_page()
         refused = violations(tab)
         tab.goto((site.html / f"{PAGE}.html").as_uri())
+        begun(tab, "drawing")
         assert not tab.evaluate("play.network")
         tab.get_by_role("button", name=re.compile(r"Load the trained network \(\d+ kB\)")).click()
         tab.get_by_role("button", name="Next test picture").wait_for()
@@ -68,6 +69,7 @@ def test_a_sheet_is_drawn_on_and_answered_by_keys_alone(browser, address, networ
     with opened(browser) as window:
         tab = window.new_page()
         tab.goto(f"{address}{PAGE}.html")
+        begun(tab, "drawing")
         says, sheet = tab.locator(".drawing-says"), tab.locator("canvas")
         tab.get_by_role("button", name="Load the trained network").press("Enter")
         says.get_by_text("The network says").wait_for()
@@ -104,7 +106,7 @@ def test_a_square_shows_pictures_that_it_counts(browser, address, site, network)
     with opened(browser) as window:
         tab = window.new_page()
         tab.goto(f"{address}{PAGE}.html")
-        tab.locator(".confusion button").first.focus()
+        begun(tab, "confusion").locator("button").first.focus()
         for number, (row, column) in enumerate(squares):
             tab.keyboard.press("Enter")
             says, tiles, place = tab.evaluate(SHOWN)

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from browser import opened
+from browser import begun, opened
 
 pytestmark = pytest.mark.slow
 LESSON = "lessons/03_first_model"
@@ -41,6 +41,7 @@ def tab(browser, address):
     with opened(browser, viewport={"width": 1280, "height": 900}, reduced_motion="reduce") as window:
         tab = window.new_page()
         tab.goto(f"{address}{LESSON}.html")
+        begun(tab, "learning")
         yield tab
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import torch
-from browser import opened
+from browser import begun, opened
 from torch import nn
 
 from gpulesson_tools.planning.memory.peak import peak
@@ -43,7 +43,7 @@ def test_the_sums_are_those_of_the_lesson_and_of_plans(browser, address, site):
     with opened(browser, viewport={"width": 1280, "height": 900}) as window:
         tab = window.new_page()
         tab.goto(f"{address}{LESSON}.html")
-        part = tab.locator("[data-play=memory]")
+        part = begun(tab, "memory")
         bars = [bar.inner_text().split("\n") for bar in part.locator(".play-bar").all()]
         for name, size in bars:
             predicted, measured = re.search(rf"^{name} +([\d,]+) +([\d,]+)$", lesson, re.M).groups()

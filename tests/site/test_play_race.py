@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import pytest
 from _ext.plays.race import RECORDING, read, recorded
 from _ext.recorded.files import load
-from browser import opened
+from browser import begun, opened
 
 LESSON = "lessons/01_is_there_a_gpu"
 SIZES = [10, 30, 100, 300, 1000]
@@ -46,7 +46,7 @@ def test_the_race_is_won_by_the_shorter_time_and_readers_can_join(browser, addre
     with opened(browser, viewport={"width": 1280, "height": 900}) as window:
         tab = window.new_page()
         tab.goto(f"{address}{LESSON}.html")
-        part = tab.locator("[data-play=race]")
+        part = begun(tab, "race")
         says, times = part.locator(".race-says"), part.locator(".play-bar > span:last-child")
         for key, at in ("Home", 0), ("End", -1):
             part.get_by_role("slider").press(key)

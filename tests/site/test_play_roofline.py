@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from browser import opened
+from browser import begun, opened
 
 pytestmark = pytest.mark.slow
 PAGE = "lessons/15_what_an_operator_costs"
@@ -21,6 +21,7 @@ def test_a_point_moves_along_each_roof_by_keys_alone(browser, address, site):
     with opened(browser) as window:
         tab = window.new_page()
         tab.goto(f"{address}{PAGE}.html")
+        begun(tab, "roofline")
         says, slider = tab.locator(".roofline-says"), tab.get_by_role("slider")
         for number, machine in enumerate(machines):
             tab.get_by_label("Machine").select_option(index=number)

@@ -7,7 +7,7 @@ import json
 import re
 
 import pytest
-from browser import opened
+from browser import begun, opened
 
 pytestmark = pytest.mark.slow
 LESSON = "lessons/06_save_load_resume"
@@ -37,7 +37,7 @@ def test_ticks_and_the_stop_change_words_and_code_by_keys_alone(browser, address
     with opened(browser, viewport={"width": 1280, "height": 900}) as window:
         tab = window.new_page()
         tab.goto(f"{address}{LESSON}.html")
-        part = tab.locator("[data-play=stopped]")
+        part = begun(tab, "stopped")
         says, code = part.locator(".stopped-says"), part.locator(".stopped-code")
         part.get_by_role("slider").press("Home")
         stop, ways = next(iter(data["after"].items()))

@@ -4,11 +4,17 @@
 const play = {
   calm: matchMedia("(prefers-reduced-motion: reduce)").matches,
 
-  // Begin all parts of a name: `begin(part, data)` adds to each what can be played with.
+  // Begin all parts of a name, each when it is less than a window away: until then it costs no time.
+  // `begin(part, data)` adds to a part what can be played with.
   begin(name, begin) {
-    for (const part of document.querySelectorAll(`[data-play="${name}"]`)) {
-      begin(part, JSON.parse(part.querySelector("script").textContent));
-    }
+    const near = new IntersectionObserver((parts) => {
+      for (const { target: part, isIntersecting } of parts) {
+        if (!isIntersecting) continue;
+        near.unobserve(part);
+        begin(part, JSON.parse(part.querySelector("script").textContent));
+      }
+    }, { rootMargin: "100%" });
+    for (const part of document.querySelectorAll(`[data-play="${name}"]`)) near.observe(part);
   },
 
   make(name, className, text, ...inside) {
