@@ -65,7 +65,7 @@ print("computed on:          ", product.device)
 #
 # The computer around the GPU is called the :term:`host`, so there is :term:`host memory`
 # and :term:`device memory`. A tensor has to be copied over the *bus* before the GPU can
-# compute with it. Somewhat confusingly, PyTorch calls *each* of the two a
+# compute with it. Somewhat confusingly, PyTorch calls both the CPU and the GPU a
 # :term:`device`: ``cpu``, or a GPU such as ``cuda``. Don't worry about learning these
 # words now: you'll meet them on every page.
 #
@@ -147,9 +147,9 @@ for name, values in speeds.items():
 #
 # .. play:: race
 #
-#    Let the two of that computer race. Who wins at 10 rows and columns, and from where on
-#    does it change? Your own CPU can join: type the two numbers of its row from above, if
-#    you've run this lesson.
+#    Let the two of that computer race, with numbers not rounded as above. Who wins at 10
+#    rows and columns, and from where on does it change? Your own CPU can join: type the
+#    two numbers of its row from above, if you've run this lesson.
 #
 # How many days does a real run take? ResNet-50, a network for photographs, learns from
 # 1.28 million pictures, 90 times over. Its answer to one picture takes `about 4 billion
@@ -165,7 +165,7 @@ for name, values in speeds.items():
 
 # %%
 # This is a rough guess: few runs keep a processor as busy as one large product does.
-# NVIDIA measured the whole run:
+# NVIDIA measured the whole run, on an older GPU:
 #
 # .. measured:: on one V100, by NVIDIA
 #    :source: https://github.com/NVIDIA/DeepLearningExamples/blob/291f0d02e815b148fa5c2b81bf07aa3552142895/PyTorch/Classification/ConvNets/resnet50v1.5/README.md
@@ -290,9 +290,9 @@ print("made on:", three.device)
 
 # %%
 # The tensor was made on the CUDA GPU if there is one, and on the CPU otherwise.
-# ``torch.device(…)`` itself only makes a label: it names a place, but does not check that
-# the place exists. So the line asks first. **Choose once, and pass** ``device`` **to
-# everything that makes a tensor.**
+# (``cuda:0`` is the first GPU.) ``torch.device(…)`` itself only makes a label: it names
+# a place, but does not check that the place exists. So the line asks first. **Choose
+# once, and pass** ``device`` **to everything that makes a tensor.**
 #
 # .. fold:: Going further: a line that finds Apple's and Intel's GPUs, too
 #

@@ -38,7 +38,7 @@ everyone gets.
 #
 # In lesson 3 a flower is a row of four lengths, and in lesson 4 a picture is a table of
 # 28 by 28 pixels. We make some of each from random numbers, and a label for each flower:
-# the number of its class. Which shape will ``labels`` have?
+# the number of its species, called its *class*. Which shape will ``labels`` have?
 
 # sphinx_gallery_thumbnail_path = 'drawings/to_copy_move.svg'
 import torch
@@ -93,8 +93,8 @@ print("and back: ", rows.reshape(5, 28, 28).shape)
 # first, the pictures, and merge the others. ``reshape`` makes any other shape with as
 # many numbers. **Both keep the numbers in their order; only the shape is new.**
 #
-# Ask each row for its mean or its largest number
-# -----------------------------------------------
+# Ask for a mean, or for the largest number
+# -----------------------------------------
 #
 # A network gives scores: a row for each flower, and in it a number for each class. Below,
 # their shape is ``[2, 3]``: dimension 0 is the 2 flowers, and dimension 1 the 3 classes.
@@ -143,7 +143,7 @@ print("gives", (flowers @ weights).shape)
 # %%
 # There are eight numbers for each of the three flowers. **The two inner numbers must be
 # the same, and the outer two are the shape of the result.** The first layer of lesson 3
-# does this.
+# computes such a product.
 #
 # Read the error of shapes that don't fit
 # ---------------------------------------
@@ -373,7 +373,9 @@ print("model: ", model.weight.device)
 #
 #    Here you see it line by line. Go through the script: what goes to the GPU, and what
 #    comes back? Then don't keep the copy. In which line will that become an error? (A
-#    :term:`kernel` is a function that runs on the GPU. Python sends it, and goes on.)
+#    :term:`kernel` is a function that runs on the GPU. Python sends it, and goes on.
+#    ``.item()`` makes one Python number of a tensor, and ``addmm`` is a product plus a
+#    bias.)
 #
 # What a default device changes
 # -----------------------------

@@ -108,9 +108,9 @@ plt.show()
 
 # %%
 # Before, it gave every flower the same answer. Now each species has its region, and
-# nobody told the network where the borders are. (A mark in a wrong colour need not be a
-# mistake: the colours are for sepals of mean size, and each flower has its own.) How does
-# that work? Let's take the program apart.
+# nobody told the network where the borders are. (The picture shows two of a flower's four
+# numbers. For the others its colours take the mean, so a mark in a wrong colour need not
+# be a mistake.) How does that work? Let's take the program apart.
 #
 # Describe a flower by four numbers
 # ---------------------------------
@@ -172,6 +172,7 @@ model = make_model()
 print(sum(parameter.numel() for parameter in model.parameters()), "numbers")
 
 # %%
+# They are 4 × 8 weights and 8 biases, then 8 × 9 and 9, then 9 × 3 and 3.
 # ``Sequential`` hands the result of each layer to the next. The weights and biases are
 # the :term:`parameters <parameter>`. They start as random numbers, the same each time
 # because of the :term:`seed`, and training changes them.
@@ -225,18 +226,17 @@ print(f"CrossEntropyLoss:    {loss_fn(model(flower), label).item():.4f}")
 # Training looks for parameters with a small loss. Which way should it change a weight?
 # Let's pick one, and move it a little each way. ``Sequential`` counts its entries from 0,
 # with the ReLUs, so the last layer is entry 4. Any of its 27 weights will do; we take the
-# one in row 0 and column 3. (A layer keeps its weights with a row for each *output*: nine
-# numbers in each of three rows.) We work in a copy of the network, so that the network
-# itself stays as it is. ``weights`` is the copy's own tensor: to change it is to change
-# the copy.
+# one in row 0 and column 3. (A layer keeps its weights turned, as with ``.T`` in lesson
+# 2: three rows of nine, a row for each *output*.) We work in a copy of the network, so
+# that the network itself stays as it is.
 
 trial = copy.deepcopy(model)  # the same 151 numbers, to play with
-weights = trial[4].weight  # 3 rows of 9
+weights = trial[4].weight  # the copy's own 3 rows of 9: to change it changes the copy
 start = weights[0, 3].item()
 
 
 def loss_at(value):
-    with torch.no_grad():  # allows us to set a weight by hand
+    with torch.no_grad():  # our own change, which PyTorch need not note
         weights[0, 3] = value
     return loss_fn(trial(X_train), y_train)
 
@@ -297,10 +297,12 @@ plt.show()
 # Train it with five calls
 # ------------------------
 #
-# The :term:`optimizer` ``torch.optim.SGD``, for stochastic gradient descent, applies
-# exactly our rule, to all 151 numbers. They move together, so the learning rate must be
-# much smaller. Here is the loop of the program again, as a function that keeps the
-# losses. A round in which all 120 flowers go through the network is an :term:`epoch`.
+# The :term:`optimizer` ``torch.optim.SGD`` applies exactly our rule, to all 151
+# numbers. (The name is short for *stochastic gradient descent*: from lesson 4 on, each
+# step takes some examples at random.) All move at once and their effects add up, so the
+# learning rate must be much smaller. Here is the loop of the program again, as a
+# function that keeps the losses. A round in which all 120 flowers go through the
+# network is an :term:`epoch`.
 
 
 def train(model, X, y, lr=0.02, epochs=500):
@@ -418,17 +420,16 @@ print(f"{right} of {len(y_test)} right, accuracy {right / len(y_test):.1%}")
 # .. covers:: S3.6
 #
 # Three things have to move: the model, the features and the labels. Without a
-# :term:`CUDA` GPU, this page uses the :term:`practice GPU` of lesson 2. ``is_cuda`` says
-# whether a parameter is on a GPU, and ``next`` takes the first one.
+# :term:`CUDA` GPU, this page uses the :term:`practice GPU` of lesson 2.
 
 from gpulesson import practice
 
 practice.start()
 device = torch.device("cuda")
 gpu_model = make_model()
-print("before:", next(gpu_model.parameters()).is_cuda)
+print("before:", gpu_model[0].weight.device)
 gpu_model = gpu_model.to(device)
-print("after: ", next(gpu_model.parameters()).is_cuda)
+print("after: ", gpu_model[0].weight.device)
 
 X_gpu, y_gpu = X_train.to(device), y_train.to(device)
 gpu_losses = train(gpu_model, X_gpu, y_gpu, epochs=100)

@@ -11,7 +11,7 @@ import torch
 def pick_device():
     """Return the device to compute on: a CUDA GPU where there is one, else the CPU.
 
-    Return a torch.device, or its name. It has to work with a GPU and without.
+    Return a torch.device, or its name. The check calls it with a GPU and without.
     """
 
 

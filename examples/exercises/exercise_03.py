@@ -13,8 +13,7 @@ def train(model, X, y, loss_fn, optimizer, epochs):
     """Train so many epochs; return their losses, a list of one number (float) an epoch.
 
     X: features [N, 4], y: labels [N], on the device of the model. In each epoch all N
-    flowers go through the model at once, as in the lesson. Call the model itself, and
-    not its forward.
+    flowers go through the model at once, as in the lesson.
     """
 
 
