@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from gpulesson.__main__ import main
 from gpulesson_tools.porting.command import _changes, _keep
 from gpulesson_tools.porting.facts import LESSONS
 from gpulesson_tools.porting.reasons import COMES_BACK, MOVES, Change, Files
+from practice_gpu import practice_gpu
 
 SCRIPTS = Path(__file__).parents[2] / "examples" / "scripts"
 NET = "nn.Sequential(nn.Linear(4, 8), nn.Dropout(), nn.Linear(8, 1))"
@@ -65,6 +67,10 @@ def test_the_script_of_the_landing_page_becomes_the_one_beside_it(port, tmp_path
         in printed
     )
     assert "Without it: RuntimeError: Expected all tensors to be on the same device" in printed
+    names = {"torch": torch}
+    with practice_gpu(force=True):
+        exec(re.search("Apple's and Intel's, too: (device = .*)", printed)[1], names)
+    assert torch.device(names["device"]).type == "cuda"
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
     assert (tmp_path / "train.py").read_bytes() == (SCRIPTS / "circle.py").read_bytes()
     ported = (SCRIPTS / "circle_gpu.py").read_text().splitlines()[1:]

@@ -236,7 +236,8 @@ def _headline(found: Port, name: str) -> Iterator[str]:
 
 
 def _changes(found: Port) -> Iterator[str]:
-    from gpulesson_tools.porting.facts import LESSONS
+    from gpulesson_tools.porting.facts import ACCELERATOR, LESSONS
+    from gpulesson_tools.porting.reasons import CHOSEN
 
     said = ""
     places: dict[tuple[str, int, Verb], list[Change]] = {}
@@ -247,6 +248,8 @@ def _changes(found: Port) -> Iterator[str]:
         more = [one.removeprefix("the batch's ") for each in others for one in each.subjects]
         together = first._replace(subjects=tuple(dict.fromkeys([*first.subjects, *more])))
         yield f"{where}: {together.what}. Lesson {first.lesson}, {LESSONS[first.lesson]}"
+        if first.verb is CHOSEN:
+            yield f"    It finds NVIDIA's and AMD's GPUs. Apple's and Intel's, too: device = {ACCELERATOR}"
         if first.message:
             same = first.message == said
             yield f"    Without it: {'the same message' if same else _short(first.message)}"
