@@ -76,9 +76,11 @@ def main(folder):
     torch.cuda.set_device(device)  # each process has a GPU of its own
     dist.init_process_group("nccl", device_id=device)  # waits for all processes
     print(f"training on {device}")
-    if dist.get_rank() == 0:
-        FashionMNIST(folder, download=True)  # once; the others wait for it
-    dist.barrier()
+    machine, each = int(os.environ["GROUP_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    for turn in range(dist.get_world_size() // each):  # machines may share the folder
+        if machine == turn and local_rank == 0:
+            FashionMNIST(folder, download=True)  # once on each; the others wait for it
+        dist.barrier()
     train_loader = make_loader(folder, train=True)
     test_loader = make_loader(folder, train=False)
     model = Classifier().to(device)
