@@ -75,14 +75,14 @@ def modules(app: Sphinx) -> list[Path]:
 
 
 def shown_files(app: Sphinx, script: Path) -> list[Path]:
-    """Find the files that a lesson shows: programs, drawings, and the recording that a race is read off."""
+    """Find the files that a lesson shows: programs, drawings, and its recording, which parts may be made from."""
     directives = r"(?::(?:starter|file):|\.\. (?:drawing|script)::)\s*(\S+)"
     text = script.read_text(encoding="utf-8")
     names = set(re.findall(directives, text))
     folders = [examples_dir(app) / folder for folder in ("exercises", "solutions", "scripts")]
     folders.append(Path(app.srcdir, FOLDER))
     found = [path for folder in folders for name in names if (path := folder / name).is_file()]
-    if ".. play:: race" in text:
+    if ".. play::" in text:
         patterns = f"{script.stem}.json", f"{script.stem}/*"
         found += [path for each in patterns for path in Path(app.srcdir, "recordings").glob(each)]
     return found

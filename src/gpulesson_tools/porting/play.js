@@ -49,7 +49,7 @@ const play = {
   choice(label, names, choose) {
     const list = play.make("select", "", "", ...names.map((name, at) => new Option(name, at)));
     list.onchange = () => choose(Number(list.value));
-    return play.make("label", "play-choice", `${label} `, list);
+    return play.make("label", "", `${label} `, list);
   },
 
   // A bar that is as long as its share, from 0 to 1, with words at both ends: [node, set(share, words)].
