@@ -36,7 +36,7 @@ QUOTED = [  # what the README shows: a file of results, how the figure's descrip
     (
         "gpu/time_to_accuracy",
         "time to the naive",
-        "speed-up, from the naive script to the best: same accuracy in less time",
+        "speed-up, from the naive script to the best measured: same accuracy in less time",
     ),
     (
         "gpu/plan_on_gpu",

@@ -254,8 +254,8 @@ print(device_report())
 #
 # .. fold:: Going further: what CUDA is, and a GPU that is too old for a build
 #
-#    CUDA is not a language but a platform: it extends `C++
-#    <https://docs.nvidia.com/cuda/cuda-c-programming-guide/>`__ and other languages, and
+#    CUDA is not a language but a platform: it adds a few words to `C++
+#    <https://docs.nvidia.com/cuda/cuda-c-programming-guide/>`__, Fortran and others, and
 #    PyTorch uses it for you. AMD's platform is called ROCm, Apple's Metal. The row
 #    *torch* names the one that your build is made for: ``+cu132`` is CUDA 13.2, and
 #    ``+cpu`` the CPU only.

@@ -106,11 +106,13 @@ print("mean():       ", scores.mean())
 print("mean(dim=0):  ", scores.mean(dim=0))
 print("mean(dim=1):  ", scores.mean(dim=1))
 print("argmax(dim=1):", scores.argmax(dim=1))
+print("max(dim=1):   ", *scores.max(dim=1))
 
 # %%
 # ``dim=0`` makes ``[3]`` of ``[2, 3]``: the mean of each class, down the columns.
 # ``dim=1`` makes ``[2]``: one for each flower, along the rows. ``argmax`` says *where* in
-# each row the largest number is. For scores, that is the network's answer.
+# each row the largest number is. For scores, that is the network's answer. ``max(dim=1)``
+# gives both: the largest numbers, and where they are.
 #
 # Multiply rows by columns
 # ------------------------
@@ -336,15 +338,16 @@ print(outputs.device)
 #    work: a number on the GPU with a table on the CPU gives the error again, and a list
 #    of indices on the GPU an error with :ref:`other words <error-indices>`. (A single
 #    index does work, and Python waits for it.) What also raises no error is a copy into a
-#    tensor, such as ``on_gpu[0:2] = on_cpu``: it costs the time of a copy, though you see
-#    no ``to``.
+#    part of a tensor, and it costs the time of a copy.
 
-# fold: Going further: a number and an index from the CPU, and a number from the GPU
+# fold: Going further: a number, an index and a copy from the CPU, a number from the GPU
 number = torch.tensor(3.0)
 first = torch.tensor([0])  # picks the first row
 
 print("number from the CPU:", (weights * number).device)
 print("index from the CPU: ", weights[first].device)
+weights[0:2] = torch.ones(2, 8)  # a copy, though you see no "to"
+print("copied from the CPU:", weights.device, weights[0, 0].item())
 try:
     flowers * number.to(device)
 except RuntimeError as error:
@@ -434,6 +437,7 @@ deleted = counts()
 print("made:    allocated", made[0] - before[0])
 print("deleted: allocated", deleted[0] - made[0])
 print("deleted: reserved ", deleted[1] - made[1])
+print("memory_cached(), its old name:", torch.cuda.memory_cached() == deleted[1])
 
 # %%
 # **PyTorch gives out a GPU's memory in blocks, of 512 bytes or a multiple of that.** When
@@ -482,7 +486,7 @@ print("deleted: reserved ", deleted[1] - made[1])
 #      b`` the inner two numbers of the shapes must be the same.
 #    - ``x = x.to(device)`` copies a tensor; ``model.to(device)`` moves the model itself.
 #      ``.device`` says where a tensor is, and ``device=…`` makes it there at once.
-#    - All tensors of an operation must be on the same device; only a single number or an
-#      index may come from the CPU. Print each shape or each place, and fix the odd one.
+#    - All tensors of an operation must be on the same device, except for single numbers,
+#      indices and copies. Print each shape or each place, and fix the odd one.
 #
 # **Next:** :doc:`/lessons/03_first_model` trains a network, on the CPU and on a GPU.

@@ -147,7 +147,9 @@ print("test: ", X_test.shape, y_test.shape)
 # ------------------------------------
 #
 # The network has three layers. They make eight numbers out of the four lengths, then
-# nine, then three: a score for each species. Eight and nine are our choice.
+# nine, then three: a score for each species. Eight and nine are our choice. (Many texts
+# call the four inputs the *input layer*, the eight and the nine numbers *hidden layers*,
+# and the scores the *output layer*.)
 #
 # .. drawing:: network.svg
 #

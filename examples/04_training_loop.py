@@ -271,7 +271,8 @@ print("the buffer running_mean:", layer.running_mean.device)
 #    it wait for? Then choose a mistake. Where does the script fail, or when is the queue
 #    empty? (Python sends :term:`kernels <kernel>`, functions that the GPU runs, and goes
 #    on while the GPU computes. The queue counts those that Python has not waited for. An
-#    ordinary copy waits for all of them, as a printed loss does.)
+#    ordinary copy waits for all of them, as a printed loss does. So here printing costs
+#    little: the next batch's copy waits anyway. Where nothing else waits, it costs more.)
 #
 # .. fold:: Going further: when the order of the two lines matters
 #

@@ -186,8 +186,8 @@ with attempt():
 
 # %%
 # Only the second one fails: ``[0.5]`` holds one number too, but as a list of length one.
-# **A tensor without dimensions may come from the CPU; one with dimensions must be
-# moved**, as in :ref:`lesson 2 <two-devices>`.
+# **In arithmetic, a tensor without dimensions may come from the CPU; one with dimensions
+# must be moved**, as in :ref:`lesson 2 <two-devices>`.
 #
 # .. _loss-weights:
 #
@@ -221,13 +221,7 @@ with attempt():
 #
 #    A loss that you write yourself can have :term:`parameters <parameter>`, made with
 #    :class:`torch.nn.Parameter`. Then no message tells you that the :term:`optimizer`
-#    must know them:
-#
-#    .. code-block:: python
-#
-#       loss_fn.to(device)
-#       both = list(model.parameters()) + list(loss_fn.parameters())
-#       optimizer = torch.optim.Adam(both, lr=0.01)
+#    must know them. :ref:`Further down <loss-that-learns>` one of two optimizers does.
 #
 # .. _made-in-forward:
 #
@@ -337,7 +331,8 @@ with attempt():
 # mat1 and mat2 must have the same dtype: Double and Float
 # --------------------------------------------------------
 #
-# Now everything is on the GPU. These inputs were computed with NumPy:
+# Now everything is on the GPU. These inputs were computed with NumPy, whose numbers are
+# ``float64`` unless you say otherwise:
 
 import numpy as np
 
@@ -506,6 +501,33 @@ plt.show()
 # loss, but a part of the :term:`autograd graph` stays in the host memory. **Keep the
 # detached loss, never the loss itself.**
 #
+# .. _loss-that-learns:
+
+# fold: Going further: train a loss that has a parameter
+
+
+class Scaled(nn.Module):
+    """The cross-entropy of scores, times a number that is learned as well."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, scores, labels):
+        return nn.functional.cross_entropy(self.scale * scores, labels)
+
+
+for known in (False, True):
+    loss_fn = Scaled().to(device)
+    trained = [*model.parameters(), *(loss_fn.parameters() if known else ())]
+    optimizer = torch.optim.Adam(trained, lr=0.01)
+    for _ in range(10):
+        optimizer.zero_grad()
+        loss_fn(model(x), y).backward()
+        optimizer.step()
+    print(f"the optimizer knows it: {known!s:<5}  scale {loss_fn.scale.item():.3f}")
+
+# %%
 # Two more mistakes give no message: a :class:`torch.nn.Softmax` before the cross-entropy
 # (:doc:`lesson 5 </lessons/05_fashion_mnist>`), and a clock that does not wait for the
 # GPU (:doc:`lesson 8 </lessons/08_was_it_faster>`). You have a message that is not here?

@@ -186,7 +186,8 @@ for steps in (2, 200):
 #
 # - *Handing over takes much less.* The GPU is busy, and Python is far ahead.
 # - *The two are nearly equal.* The GPU waits for Python: it has finished each operation
-#   before the next one arrives. Steps as small as ours can do this.
+#   before the next one arrives. Steps as small as ours can do this. You don't know in
+#   advance which case is yours, so wait all the same.
 # - *They differ for 2 steps, and are nearly equal for 200.* The queue was full. On
 #   :term:`CUDA` it holds about a thousand operations (`measured in NVIDIA's forum
 #   <https://forums.developer.nvidia.com/t/cuda-stream-are-blocked-when-luanch-lots-of-kernels-1000/68937>`__),
@@ -447,14 +448,17 @@ plt.show()
 #
 # - *Where it is flat,* a larger batch costs next to nothing. The step consists of what
 #   every step has to do: Python starts each operation, and the optimizer changes each
-#   parameter. A GPU does not make Python faster.
+#   parameter. A GPU does not make Python faster. But with a great many parameters, as for
+#   width 1024, reading and changing them takes most of the time, and a GPU is faster at
+#   that.
 # - *Where it rises as much as the batch,* the step consists of arithmetic. Here a GPU has
 #   something to win.
 #
 # With a GPU you see dashed lines, too, and where they are lower the GPU pays. (Compared
 # with one thread: all threads of the CPU are faster at the largest steps.) **If your
-# model is on the flat part, try a larger batch before you buy a GPU.** A larger batch
-# also changes how the model learns.
+# model is on the flat part, try a larger batch first.** You may read that
+# a batch should be as large as memory allows: past the flat part you gain nothing, and a
+# larger batch also changes how the model learns.
 #
 # Know when a GPU is the wrong tool
 # ---------------------------------

@@ -488,8 +488,8 @@ del first_row
 #
 # .. instructor-note::
 #
-#    Two beliefs cost time here: that ``empty_cache`` makes room for the program that
-#    calls it, and that ``del`` frees a tensor. Let the class predict what the cell with
+#    Two beliefs cost time here: that ``empty_cache`` frees what a program still uses, and
+#    that ``del`` frees a tensor. Let the class predict what the cell with
 #    ``first_row`` prints before you run it.
 #
 # Evaluate without a history

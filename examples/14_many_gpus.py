@@ -123,7 +123,8 @@ print(f"all 64 rows:     {gradient(slice(0, 64)):+.6f}")
 # process. ``init_process_group`` brings the processes together, in a :term:`process
 # group`. :term:`NCCL` is NVIDIA's library, which sends tensors from GPU to GPU.
 # (``dist.barrier()``, further down in ``main``, waits until all have come there: here
-# until one process of each machine has the data.)
+# until one process of each machine has the data. NCCL waits ten minutes, unless
+# ``init_process_group`` gets another ``timeout``.)
 #
 # 2: Wrap the model
 # -----------------

@@ -5,7 +5,7 @@ from torch import nn
 
 
 def weighted_loss(outputs, labels, class_weights):
-    loss_fn = nn.CrossEntropyLoss(weight=class_weights)
+    loss_fn = nn.CrossEntropyLoss(weight=class_weights)  # your script makes it once
     loss_fn.to(outputs.device)  # a loss with weights moves as a model does
     return loss_fn(outputs, labels)
 
