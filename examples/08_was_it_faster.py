@@ -380,6 +380,26 @@ print(f"verdict on {device}:", found if apart else "the bars overlap: not told a
 # <https://docs.pytorch.org/docs/stable/generated/torch.optim.Adam.html>`__). So a CPU
 # cannot say what ``fused=True`` brings on a GPU: measure where you will train.
 #
+# .. fold:: Going further: the clock of a GPU changes, too
+#
+#    A GPU sets its clock by itself. It is low while there is nothing to do, and goes up
+#    with the work. It goes down again where the GPU would use more power than its limit,
+#    or gets too hot (`NVIDIA's page on measuring
+#    <https://docs.nvidia.com/deeplearning/tensorrt/10.16.1/performance/hw-sw-environment.html>`__).
+#    So the same step may take longer after ten minutes than at first, or on another GPU
+#    of the same kind. Let this run next to your measurement; it prints a line a second:
+#
+#    .. code-block:: bash
+#
+#       nvidia-smi --loop=1 --format=csv --query-gpu=clocks.sm,temperature.gpu,\
+#       power.draw,power.limit,clocks_event_reasons.sw_power_cap,\
+#       clocks_event_reasons.sw_thermal_slowdown
+#
+#    The last two say *Active* where the power or the temperature `holds the clock down
+#    <https://docs.nvidia.com/deploy/nvml-api/api/group__nvmlClocksEventReasons.html>`__.
+#    An administrator can hold it at one value, with ``nvidia-smi --lock-gpu-clocks``. You
+#    need no such rights to measure in turns: a slow change then hits both variants alike.
+#
 # .. question:: Control: 0.95 to 1.06. Variant: 0.93 to 1.02. What do you say?
 #
 #    - The variant is a little faster.

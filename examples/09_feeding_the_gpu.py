@@ -526,7 +526,8 @@ for name, rate in rates.items():
 #      batch holds back the next ones. With ``in_order=False`` and workers it returns what
 #      is ready, so the order can differ each time.
 #    - Each worker has its own random numbers in PyTorch, NumPy's functions such as
-#      ``np.random.rand``, and Python. A generator that you made yourself, with
+#      ``np.random.rand``, and Python. ``torch.manual_seed`` in your script fixes all
+#      three. A generator that you made yourself, with
 #      ``np.random.default_rng``, is copied into all of them: they draw the same numbers.
 #      Make it in ``worker_init_fn``.
 #    - An ``IterableDataset`` has no numbers of samples to divide, and each worker would
@@ -534,10 +535,6 @@ for name, rate in rates.items():
 #      whose.
 #
 #    `The loader's page <https://docs.pytorch.org/docs/stable/data.html>`__ has more.
-#    Crops and flips of whole batches can also run on the GPU: torchvision's `transforms
-#    of the second version <https://docs.pytorch.org/vision/stable/transforms.html>`__
-#    take whole batches, on any device. But all pictures of a batch then get the same crop
-#    or flip.
 #
 # Copy the next batch while the GPU computes
 # ------------------------------------------
@@ -601,6 +598,43 @@ if device.type == "cuda":
 # of the copies. **Measure first whether your GPU waits for copies.** On a timeline
 # (:doc:`lesson 11 </lessons/11_profile_first>`) they then lie in a row with
 # the :term:`kernels <kernel>`.
+#
+# Crops and flips can leave the CPU as well: torchvision's `transforms of the second
+# version <https://docs.pytorch.org/vision/stable/transforms.html>`__ take whole batches,
+# on any device. How many pictures of a batch does one flip turn?
+
+# fold: Going further: crop and flip a whole batch on the GPU
+
+from torchvision.transforms import v2
+
+change = v2.Compose(
+    [
+        v2.RandomCrop(28, padding=2),
+        v2.RandomHorizontalFlip(p=0.5),
+        v2.ToDtype(torch.float32, scale=True),
+    ]
+)
+
+
+def flip_some(pictures):
+    some = torch.rand(len(pictures), 1, 1, 1, device=pictures.device) < 0.5
+    return torch.where(some, pictures.flip(-1), pictures)
+
+
+with practice_gpu():
+    torch.manual_seed(0)
+    pictures = images[:64, None].to("cuda")  # bytes, [64, 1, 28, 28]
+    changed = change(pictures)
+    print(tuple(changed.shape), changed.dtype, "on", changed.device)
+    for flip in (v2.RandomHorizontalFlip(p=0.5), flip_some):
+        counts = [
+            (flip(pictures) != pictures).flatten(1).any(1).sum() for _ in range(6)
+        ]
+        print("turned in six tries:", *torch.stack(counts).tolist())
+
+# %%
+# A transform draws once for each call, so all pictures of a batch get the same crop or
+# flip. The last function draws for each picture.
 #
 # Exercise
 # --------

@@ -434,7 +434,11 @@ optimizer.zero_grad()
 #            record(enabled=None)  # stop
 #
 # A staircase from step to step is something that is kept. If the counts are enough, print
-# them all: ``print(torch.cuda.memory_summary())``.
+# them all: ``print(torch.cuda.memory_summary())``. A log can take single ones from
+# `torch.cuda.memory_stats()
+# <https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.memory_stats.html>`__.
+# ``"num_alloc_retries"`` says how often the GPU had no room until PyTorch gave back what
+# it had kept. That costs time.
 #
 # Give memory back, and see what does not help
 # --------------------------------------------

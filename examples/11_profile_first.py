@@ -269,11 +269,6 @@ print(f"{len(operators)} operators; {busy:.0%} of the step's time is inside them
 #
 # .. fold:: Going further: look at a timeline in a viewer
 #
-#    In a long run, give ``profile`` a ``schedule``, and call ``step()`` on it after each
-#    step of yours: then it records a few steps now and then (`its page
-#    <https://docs.pytorch.org/docs/stable/profiler.html>`__). With ``with_stack=True`` it
-#    also notes your lines, and with ``record_shapes=True`` the :term:`shapes <shape>`.
-#
 #    The profiler writes Chrome's trace format, which `Perfetto
 #    <https://ui.perfetto.dev>`__ opens in any browser. The file stays on your computer.
 #
@@ -282,10 +277,7 @@ print(f"{len(operators)} operators; {busy:.0%} of the step's time is inside them
 #       recorded.export_chrome_trace("trace.json")
 #
 #    If the timeline has gaps that it cannot explain, or if several processes train
-#    together, use `Nsight Systems
-#    <https://docs.nvidia.com/nsight-systems/UserGuide/index.html>`__, which records the
-#    system around them as well. There ``with torch.cuda.nvtx.range("forward"):`` names a
-#    part of your program, as ``record_function`` does here.
+#    together, use Nsight Systems, as at the end of this page.
 #
 # Find the lines that make Python wait
 # ------------------------------------
@@ -540,6 +532,123 @@ plt.show()
 #
 #      Yes. It starts as many operators, and fewer steps go through the data once. How
 #      the model then learns is a question for the next lesson.
+#
+# Profile a long run, with lines and shapes
+# -----------------------------------------
+#
+# All steps of a long run would be too much to record and to read. With a ``schedule`` the
+# profiler lets some steps pass, and records the next ones. (`Its page
+# <https://docs.pytorch.org/docs/stable/profiler.html>`__ has all options.) Two options
+# say more about each operator: ``with_stack`` the lines that called it, and
+# ``record_shapes`` the :term:`shapes <shape>` of its inputs. Which reads are Adam's, and
+# which layer's product takes longest?
+
+# fold: Going further: a schedule, lines and shapes
+
+from collections import Counter
+
+from torch.profiler import schedule
+
+prepared = prepare(device)
+# four steps pass, two are recorded and forgotten, six are kept; once
+plan = schedule(wait=4, warmup=2, active=6, repeat=1)
+options = {"with_stack": True, "record_shapes": True}
+with profile(activities=activities, schedule=plan, **options) as recorded:
+    for _ in range(14):
+        train(1, *prepared)
+        recorded.step()  # a step is over
+
+
+def line(event):
+    """The innermost line of Python that led to an operator."""
+    while event and ".py(" not in event.name:
+        event = event.cpu_parent  # what it was called by
+    return event.name if event else "unknown"
+
+
+reads = [e for e in recorded.events() if e.name == "aten::_local_scalar_dense"]
+print("reads in 6 steps, by line:")
+for place, count in Counter(line(read) for read in reads).most_common():
+    print(f"{count:4}  {place[-70:]}")
+
+print("products, by the shapes of their inputs:")
+took = {}
+for entry in recorded.key_averages(group_by_input_shape=True):
+    if entry.key in ("aten::addmm", "aten::mm"):
+        shapes = [shape for shape in entry.input_shapes if len(shape) == 2]
+        time = entry.self_device_time_total or entry.self_cpu_time_total
+        took[f"{entry.key}  {shapes}"] = time / 6
+for product, time in sorted(took.items(), key=lambda item: -item[1]):
+    print(f"{time:6.0f} µs a step  {product}")
+
+# %%
+# The line with ``loss.item()`` reads once a step, and the other reads are in PyTorch's
+# ``optimizer.py``: the count above had mixed them. The products of all layers had one row
+# for each name, and are apart now. **Group by line to see who calls, and by shape to see
+# which layer.**
+#
+# Nsight Systems needs names for the parts of a step, too. NVIDIA's way to give them is
+# called NVTX. On a GPU the next cell runs there, and else on the practice GPU, which does
+# nothing with the names:
+
+# fold: Going further: name the parts of a step for Nsight Systems
+
+name = torch.cuda.nvtx.range
+
+
+def train_named(steps, model, optimizer, batches):
+    feed = iter(batches)
+    for number in range(steps):
+        if number == 10:  # after the warm-up
+            torch.cuda.profiler.start()  # Nsight Systems records from here
+        with name("fetch"):
+            inputs, targets = next(feed)
+        with name("forward"):
+            loss = loss_fn(model(inputs), targets)
+        with name("backward"):
+            optimizer.zero_grad()
+            loss.backward()
+        with name("optimizer"):
+            optimizer.step()
+    torch.cuda.profiler.stop()
+    return loss.detach()
+
+
+with gpulesson.practice_gpu():
+    print(f"last loss: {train_named(steps, *prepare(torch.device('cuda'))):.4f}")
+
+# %%
+# .. fold:: Going further: record it with Nsight Systems, and read it
+#
+#    The first command runs a script, and writes ``run.nsys-rep``. The second prints two
+#    tables:
+#
+#    .. code-block:: bash
+#
+#       nsys profile --trace=cuda,nvtx,osrt --capture-range=cudaProfilerApi \
+#           --capture-range-end=stop --output=run python train.py
+#       nsys stats --report=nvtx_gpu_proj_sum,cuda_gpu_kern_sum run.nsys-rep
+#
+#    - ``--trace`` says what is recorded: CUDA's calls, copies and kernels; your names;
+#      and the calls of the operating system in which a thread waits.
+#    - ``--capture-range`` and its ``-end`` leave out what is before ``profiler.start()``
+#      and after ``profiler.stop()``, and let the script go on to its end.
+#    - ``nvtx_gpu_proj_sum`` has the time that the GPU needed for each of your names, and
+#      ``cuda_gpu_kern_sum`` that of each kernel.
+#
+#    Then open the file in Nsight Systems on your own computer. Look for:
+#
+#    - *Gaps in the GPU's row of kernels.* What does the row of your thread show at that
+#      moment? "fetch" means that the data is late, and a call of the operating system
+#      that it waits for a file or for a :term:`worker`. Many short calls are launches.
+#    - *A long call with "Synchronize" in its name.* A line reads a value, or copies
+#      without ``non_blocking``.
+#    - *Copies beside a gap.* The GPU waits for them; :doc:`lesson 9
+#      </lessons/09_feeding_the_gpu>` lets them overlap.
+#
+#    NVIDIA has a page on `the options
+#    <https://docs.nvidia.com/nsight-systems/UserGuide/index.html>`__ and one on `the
+#    tables <https://docs.nvidia.com/nsight-systems/AnalysisGuide/index.html>`__.
 #
 # Exercise
 # --------

@@ -499,6 +499,15 @@ else:
 # </lessons/15_what_an_operator_costs>`). A recent CPU may gain as well, with
 # ``torch.autocast("cpu", torch.bfloat16)`` and large batches: measure it.
 #
+# .. fold:: Going further: numbers of one byte
+#
+#    NVIDIA's GPUs since the H100 and the RTX 40 series also multiply numbers of one byte,
+#    FP8. Autocast does not use them. `torchao
+#    <https://docs.pytorch.org/ao/stable/workflows/training.html>`__ or NVIDIA's
+#    `Transformer Engine <https://nvidia.github.io/TransformerEngine/>`__ replaces the
+#    linear layers of a model, and keeps a scale beside each of their tensors or rows. It
+#    pays for large products, and torchao's speeds are with ``torch.compile``.
+#
 # The T4, which Colab lends, has no bf16 in hardware. It has *float16* (fp16), which keeps
 # more digits, and a smaller range. What happens to a small :term:`gradient` in it?
 
@@ -681,7 +690,9 @@ for pieces in (28, 256, 1024):
 # where PyTorch has a fast kernel for the device and the :term:`dtype`. (On a GPU, the one
 # called FlashAttention `takes float16 and bfloat16 only
 # <https://github.com/Dao-AILab/flash-attention/issues/732>`__.) **The longer the input,
-# the more memory the one call saves.**
+# the more memory the one call saves.** :doc:`Lesson 15
+# </lessons/15_what_an_operator_costs>` counts the bytes that it moves, and asks which
+# kernel runs.
 #
 # See the whole ladder, and stop in time
 # --------------------------------------

@@ -6,7 +6,7 @@ Say what limits one operator: starting it, moving its bytes, or computing; and c
 change that helps.
 
 .. overview::
-   :teaching: 31
+   :teaching: 36
    :exercises: 15
 
    .. objectives::
@@ -28,6 +28,7 @@ change that helps.
 # wait for memory while the next keeps all of the arithmetic busy. Here you look at one
 # operator at a time.
 
+import warnings
 from math import ceil
 
 import matplotlib.pyplot as plt
@@ -396,8 +397,12 @@ class Count(TorchDispatchMode):
     operators = nbytes = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        tensors = tree_leaves((args, result))
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if func.is_view or func is torch.ops.aten._unsafe_view.default:
+            return result  # moves nothing
+        others = [value for name, value in kwargs.items() if name != "out"]
+        tensors = tree_leaves((args, others, result))
         self.operators += 1
         self.nbytes += sum(t.nbytes for t in tensors if isinstance(t, torch.Tensor))
         return result
@@ -431,9 +436,78 @@ for name, seconds in times.items():
 #
 # You need no ready-made function for that. :term:`torch.compile` writes a kernel for a
 # chain of pointwise operators. It needs a C++ compiler on a CPU, and on a GPU Triton and
-# a C compiler. FlashAttention is the same idea for attention: the table of scores is
-# never written to the :term:`device memory` (`its paper
-# <https://arxiv.org/abs/2205.14135>`__).
+# a C compiler.
+#
+# Keep the scores of attention out of memory
+# ------------------------------------------
+#
+# *Attention*, which lesson 12 trains with, is such a chain around two products. Each
+# place of a text has a score for each other place. In a language model a *mask* hides the
+# later places. Written out, each operator reads or writes the whole table of scores. How
+# many bytes does PyTorch's one call move?
+
+places, dtype = 1024, torch.bfloat16 if device.type == "cuda" else torch.float32
+q, k, v = torch.randn(3, 1, 4, places, 64, device=device, dtype=dtype)
+later = torch.ones(places, places, dtype=torch.bool, device=device).triu(1)
+earlier = ~later
+
+
+def by_hand():
+    scores = q @ k.transpose(-2, -1) / 64**0.5
+    return scores.masked_fill(later, -torch.inf).softmax(dim=-1) @ v
+
+
+one_call = F.scaled_dot_product_attention
+ways = {
+    "written out": by_hand,
+    "one call, mask": lambda: one_call(q, k, v, attn_mask=earlier),
+    "one call, is_causal": lambda: one_call(q, k, v, is_causal=True),
+}
+# %%
+
+# fold: Count the bytes of the three ways, time them, and compare the results
+print(f"{'':<20} operators    MB       ms  largest difference")
+for name, way in ways.items():
+    with Count() as count:
+        found = way()
+    seconds, apart = fastest(way, repeats=3), (found - by_hand()).abs().max().item()
+    print(
+        f"{name:<20} {count.operators:9} {count.nbytes / 1e6:5.0f} {1e3 * seconds:8.2f}"
+        f"  {apart:.0e}"
+    )
+
+# %%
+# The results differ by rounding only. The one call takes a block of scores, uses it, and
+# forgets it. On a GPU the table is never in the :term:`device memory`. This is
+# FlashAttention (`its paper <https://arxiv.org/abs/2205.14135>`__). **Say**
+# ``is_causal=True`` **instead of giving a mask:** then no mask is made or read, and
+# hidden blocks are left out.
+#
+# Behind the call are several *backends*. PyTorch takes one that knows your device, number
+# format and mask. ``sdpa_kernel`` allows only those that you name. Which can run here?
+
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+print(f"{'':<20} float32  bfloat16")
+for name in ("FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION", "MATH"):
+    answers = []
+    for dtype in (torch.float32, torch.bfloat16):
+        some = [part.to(dtype) for part in (q, k, v)]
+        try:
+            with sdpa_kernel(getattr(SDPBackend, name)), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # they say why it cannot
+                one_call(*some, is_causal=True)
+            answers.append("runs")
+        except RuntimeError:
+            answers.append("no")
+    print(f"{name:<20} {answers[0]:<8} {answers[1]}")
+
+# %%
+# ``MATH`` is attention written out, for what the others cannot do. If attention is slow
+# on a GPU, allow ``FLASH_ATTENTION`` alone: `warnings say why it cannot run
+# <https://github.com/Dao-AILab/flash-attention/issues/1321>`__, such as float32 or a
+# mask. For masks of your own, `FlexAttention <https://docs.pytorch.org/docs/stable/nn.attention.flex_attention.html>`__
+# compiles such a kernel from a function in Python.
 #
 # Look inside a GPU
 # -----------------
