@@ -1,8 +1,8 @@
 // The confusion matrix with a button on each square: it shows pictures that the square counts.
 "use strict";
-play.begin("confusion", (part, { file, most }) => {
+play.begin("confusion", (part, { file, most }, here) => {
   const { make, button } = play;
-  const address = new URL(file, document.currentScript.src);
+  const address = new URL(file, here);
   const table = part.querySelector("table").cloneNode(true);
   const names = [...table.tHead.querySelectorAll("th")].map((head) => head.textContent);
   const says = play.says("confusion-says", "Choose a number, and see its pictures.");

@@ -1,8 +1,8 @@
 // A sheet of 28 × 28 pixels to draw on, and the ten answers of the lesson's convolutional network.
 "use strict";
-play.begin("drawing", (part, { names, labels, file, size }) => {
+play.begin("drawing", (part, { names, labels, file, size }, here) => {
   const { make, button } = play;
-  const address = new URL(file, document.currentScript.src);
+  const address = new URL(file, here);
   const pixels = new Uint8Array(784); // as in the data set: 0 is the ground, shown as white
   const sheet = Object.assign(make("canvas", "", ""), { width: 28, height: 28, tabIndex: 0 });
   sheet.setAttribute("role", "application");

@@ -5,13 +5,14 @@ const play = {
   calm: matchMedia("(prefers-reduced-motion: reduce)").matches,
 
   // Begin all parts of a name, each when it is less than a window away: until then it costs no time.
-  // `begin(part, data)` adds to a part what can be played with.
+  // `begin(part, data, address)` adds to a part what can be played with; the address is its script's.
   begin(name, begin) {
+    const { src } = document.currentScript; // only while the script runs
     const near = new IntersectionObserver((parts) => {
       for (const { target: part, isIntersecting } of parts) {
         if (!isIntersecting) continue;
         near.unobserve(part);
-        begin(part, JSON.parse(part.querySelector("script").textContent));
+        begin(part, JSON.parse(part.querySelector("script").textContent), src);
       }
     }, { rootMargin: "100%" });
     for (const part of document.querySelectorAll(`[data-play="${name}"]`)) near.observe(part);
