@@ -13,7 +13,7 @@ def train_step(model, inputs, targets, loss_fn, optimizer, device):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    return loss.item()  # it waits; where that costs time, read it more seldom: lesson 11
+    return loss.item()  # it waits; lesson 11 says when that costs time
 
 
 def accuracy(model, batches, device):
