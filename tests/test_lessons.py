@@ -171,8 +171,8 @@ def numpy_accuracy(weights: dict[str, torch.Tensor], raw: Path) -> tuple[int, in
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot ask a program to end")
 def test_the_script_of_lesson_6_ends_with_the_same_weights_after_a_signal(warm, tmp_path):
     script = ROOT / "examples/scripts/save_and_resume.py"
-    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
-    for folder in (stopped, whole):
+    stopped, whole, last = (tmp_path / name for name in ("stopped", "whole", "last"))
+    for folder in (stopped, whole, last):
         folder.mkdir()
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, script]
@@ -187,8 +187,18 @@ def test_the_script_of_lesson_6_ends_with_the_same_weights_after_a_signal(warm, 
     assert second.returncode == other.returncode == 0
     assert before + second.stdout == other.stdout
     assert other.stdout.splitlines()[-1].startswith("Epoch [10/10], last loss ")
-    one, two = (torch.load(folder / "run/weights.pt", weights_only=True) for folder in (stopped, whole))
-    assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+    # as if a signal came in the last step of an epoch
+    asks = "optimizer.step()\n            asked += [15] * ((epoch, step) == (1, len(loader) - 1))\n"
+    asking = tmp_path / "asking.py"
+    asking.write_text(script.read_text("utf-8").replace("optimizer.step()\n", asks), "utf-8")
+    asked, after = run_script(warm, asking, last), run_script(warm, script, last)
+    assert (asked.returncode, after.returncode) == (75, 0), after.stderr
+    assert asked.stdout.count("\n") == 2 and asked.stdout + after.stdout == other.stdout
+    expected = torch.load(whole / "run/weights.pt", weights_only=True)
+    for folder in (stopped, last):
+        found = torch.load(folder / "run/weights.pt", weights_only=True)
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], expected[name]) for name in found)
 
 
 class Noise(torch.utils.data.Dataset):

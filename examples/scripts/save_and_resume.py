@@ -61,12 +61,14 @@ def main(folder):
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            if asked:
+            if asked and step + 1 < len(loader):  # after the last one: below
                 save(path, parts, epoch, step + 1)
                 sys.exit(75)
         scheduler.step()
         save(path, parts, epoch + 1)
         print(f"Epoch [{epoch + 1}/{EPOCHS}], last loss {loss:.4f}", flush=True)
+        if asked:
+            sys.exit(75)
     torch.save(model.state_dict(), folder / "weights.pt")
 
 
