@@ -147,9 +147,10 @@ for name, values in speeds.items():
 #
 # .. play:: race
 #
-#    Let the two of that computer race, with numbers not rounded as above. Who wins at 10
-#    rows and columns, and from where on does it change? Your own CPU can join: type the
-#    two numbers of its row from above, if you've run this lesson.
+#    Let the two of that computer race, with the numbers from above as they were before
+#    they were rounded. Who wins at 10 rows and columns, and from where on does it
+#    change? Your own CPU can join: type the two numbers of its row from above, if
+#    you've run this lesson.
 #
 # How many days does a real run take? ResNet-50, a network for photographs, learns from
 # 1.28 million pictures, 90 times over. Its answer to one picture takes `about 4 billion
@@ -265,13 +266,13 @@ print(device_report())
 #    and the first computation fails with ``CUDA error: no kernel image is available for
 #    execution on the device``. A GPU older than capability 7.5, such as a P100 or
 #    V100, needs PyTorch 2.14 or older; others need another build. ``python -m gpulesson``
-#    names it.
+#    names it. (PyTorch 2.15 itself names a build for CUDA 12.6 that does not exist.)
 #
 #    ``torch.cuda.get_arch_list()`` names the generations, by their :term:`compute
 #    capability`: ``sm_75`` is 7.5, ``sm_120`` is 12.0. Such an entry runs on GPUs with
 #    the same number before the point, and the same or a higher one after it: ``sm_86``
-#    also serves a GPU with 8.9. (A few small GPUs, NVIDIA's Jetsons, are an exception.)
-#    An entry ``compute_…`` also runs on newer generations.
+#    also serves a GPU with 8.9. (In builds for CUDA 13.0 and older, NVIDIA's Jetsons
+#    are an exception.) An entry ``compute_…`` also runs on newer generations.
 #    ``torch.cuda.get_device_capability()`` gives the number of your GPU.
 #
 # .. _choose-once:
@@ -298,11 +299,12 @@ print("made on:", three.device)
 #
 #    The line above finds NVIDIA's and AMD's GPUs, which PyTorch both calls ``cuda``. On
 #    a Mac it chooses ``cpu``. PyTorch's word for any processor beside the CPU is
-#    :term:`accelerator`, and with :mod:`torch.accelerator` one line finds each:
+#    :term:`accelerator`, and with :mod:`torch.accelerator` two lines find each:
 #
 #    .. code-block:: python
 #
-#       device = torch.accelerator.current_accelerator(check_available=True) or "cpu"
+#       found = torch.accelerator.current_accelerator(check_available=True)
+#       device = found or torch.device("cpu")
 #
 #    (Without ``check_available=True`` you learn what this PyTorch was *built for*, even
 #    if there is no such device.) Lessons that measure times use ``choose_device()`` of

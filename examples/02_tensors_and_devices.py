@@ -437,12 +437,11 @@ deleted = counts()
 print("made:    allocated", made[0] - before[0])
 print("deleted: allocated", deleted[0] - made[0])
 print("deleted: reserved ", deleted[1] - made[1])
-print("memory_cached(), its old name:", torch.cuda.memory_cached() == deleted[1])
 
 # %%
 # **PyTorch gives out a GPU's memory in blocks, of 512 bytes or a multiple of that.** When
 # a tensor is deleted, its block is free again, and PyTorch keeps it reserved for the next
-# one.
+# one. (``memory_cached`` is an old name of ``memory_reserved``.)
 #
 # .. instructor-note::
 #

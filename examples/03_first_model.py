@@ -27,9 +27,9 @@ to a :term:`GPU`.
 # See a network learn
 # -------------------
 #
-# Three species of iris look so alike that it takes a trained eye to tell them apart.
-# Let's train one! It will see only four numbers: the length and width of a petal, and
-# those of a *sepal*, a leaf beside the petals.
+# Three species of iris look alike, two of them so much that it takes a trained eye to
+# tell them apart. Let's train one! It will see only four numbers: the length and width
+# of a petal, and those of a *sepal*, a leaf beside the petals.
 #
 # .. drawing:: iris.svg
 #
@@ -348,7 +348,8 @@ plt.show()
 #    call* a few times, and see what each line does. Then press *Run*. Every step uses all
 #    120 flowers, so a step is an epoch, and the losses are those above. The marks are the
 #    120 flowers, and the colours show the answers for sepals of mean size. Now choose
-#    another learning rate. And what happens without call 3?
+#    another learning rate. And what happens without call 3? (Google's `Playground
+#    <https://playground.tensorflow.org>`__ lets you change the layers as well.)
 #
 # In a notebook, this line trains a new network:
 #

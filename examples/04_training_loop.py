@@ -245,7 +245,7 @@ for count in (1, 2):
 #
 # We moved the model, but never its parameters or gradients. Where are they? Some layers
 # also own :term:`buffers <buffer>`, tensors that the optimizer does not change. For
-# example, ``BatchNorm1d`` keeps the mean of the numbers that it has seen.
+# example, ``BatchNorm1d`` keeps a running mean of its inputs: later batches count more.
 
 for name, p in model.named_parameters():
     print(f"{name} {p.device}, its gradient {p.grad.device}")
@@ -305,7 +305,14 @@ print(len(train_batches), "batches, the first is", tuple(inputs.shape), inputs.d
 # The batches are on the CPU, so they still move inside the loop. That is why the data may
 # be larger than the GPU's memory: only the model, what it computes, and one batch have to
 # fit.
-#
+
+# fold: Going further: a loader of the inputs alone
+try:
+    inputs, targets = next(iter(DataLoader(X_train, batch_size=60)))  # no targets
+except ValueError as error:  # it takes the 60 rows of a batch for its parts
+    print(error)
+
+# %%
 # Does shuffling matter? Pictures often come sorted by class. Let's sort ours, and train
 # twice: in this order, and shuffled. The folded cell has the loop that you know, as a
 # function:

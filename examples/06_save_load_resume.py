@@ -328,8 +328,9 @@ print("the same weights:", same_weights(model, whole))
 #           ``rng.bit_generator.state``; to set them, ``random.setstate`` and the same
 #           attribute
 #       * - images that :term:`workers <worker>` change at random
-#         - nothing: they follow from the loader's generator. But without workers,
-#           images draw other numbers after a stop within an epoch.
+#         - nothing, without ``persistent_workers=True``: they follow from the loader's
+#           generator. But without workers, images draw other numbers after a stop within
+#           an epoch.
 #       * - fewer GPUs tomorrow than today
 #         - in ``resume``: ``checkpoint["gpu_random"][: torch.cuda.device_count()]``
 #
@@ -569,7 +570,8 @@ print(torch.cat([before, *after]).sort().values.tolist())
 # %%
 # Some came twice and others never, without an error: the second start has another order.
 # **Give the loader a generator, and set its** :term:`seed` **in each epoch.** A loader
-# with :ref:`workers needs two lines more <cluster-workers>`.
+# with :ref:`workers needs two lines more <cluster-workers>`. Leave its
+# ``persistent_workers=True`` out: with it, the order after a start is another one.
 #
 # Find the right folder on every machine
 # --------------------------------------

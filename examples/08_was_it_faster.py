@@ -393,12 +393,14 @@ print(f"verdict on {device}:", found if apart else "the bars overlap: not told a
 #
 #       nvidia-smi --loop=1 --format=csv --query-gpu=clocks.sm,temperature.gpu,\
 #       power.draw,power.limit,clocks_event_reasons.sw_power_cap,\
-#       clocks_event_reasons.sw_thermal_slowdown
+#       clocks_event_reasons.sw_thermal_slowdown,clocks_event_reasons.hw_slowdown
 #
-#    The last two say *Active* where the power or the temperature `holds the clock down
+#    The last three say *Active* where power, temperature or the hardware itself `holds
+#    the clock down
 #    <https://docs.nvidia.com/deploy/nvml-api/api/group__nvmlClocksEventReasons.html>`__.
-#    An administrator can hold it at one value, with ``nvidia-smi --lock-gpu-clocks``. You
-#    need no such rights to measure in turns: a slow change then hits both variants alike.
+#    An administrator can ask for one value, as with ``nvidia-smi
+#    --lock-gpu-clocks=1410``; power and heat can still lower it. You need no such
+#    rights to measure in turns: a slow change then hits both variants alike.
 #
 # .. question:: Control: 0.95 to 1.06. Variant: 0.93 to 1.02. What do you say?
 #
@@ -476,9 +478,9 @@ plt.show()
 #
 # With a GPU you see dashed lines, too, and where they are lower the GPU pays. (Compared
 # with one thread: all threads of the CPU are faster at the largest steps.) **If your
-# model is on the flat part, try a larger batch first.** You may read that
-# a batch should be as large as memory allows: past the flat part you gain nothing, and a
-# larger batch also changes how the model learns.
+# model is on the flat part, try a larger batch first.** You may read that a batch
+# should be as large as memory allows: where the time rises as much as the batch, you
+# gain nothing more, and a larger batch also changes how the model learns.
 #
 # Know when a GPU is the wrong tool
 # ---------------------------------

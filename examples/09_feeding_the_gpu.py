@@ -179,20 +179,22 @@ epoch = in_turns(ways)
 #      - Several samples are prepared at once, and while your process trains
 #    * - ``persistent_workers``
 #      - ``True``, if there are workers
-#      - They start once, and not in every epoch
+#      - They start once, and not in every epoch. (Not for a run that is to
+#        :doc:`resume </lessons/06_save_load_resume>` to the last bit.)
 #    * - ``prefetch_factor``
 #      - 2, which is the default
 #      - How many batches each worker prepares ahead; each takes memory
 #    * - ``pin_memory``
-#      - ``True``, if there are a :term:`CUDA` GPU and workers
+#      - ``True``, with a :term:`CUDA` GPU and workers
 #      - Puts batches where the GPU can copy by itself (next section)
 #
 # Linux can *fork* a worker, as a copy of your process; macOS and Windows *spawn* it, as a
 # new Python that runs your script again, and Linux does much the same from Python 3.14
 # on. So put the training under ``if __name__ == "__main__":``, the *main guard*, or
 # :ref:`each worker tries to start its own workers <error-bootstrapping>`. A worker
-# should not use the GPU (:ref:`a forked one cannot <error-fork>`): let the training
-# process move the batches. On this page workers are forked, and measured on Linux only.
+# should not use the GPU (:ref:`a forked one cannot <error-fork>`, once your process
+# has): let the training process move the batches. On this page workers are forked, and
+# measured on Linux only.
 
 can_fork = sys.platform == "linux"
 two = {"batch_size": 64, "num_workers": 2, "multiprocessing_context": "fork"}
@@ -207,7 +209,7 @@ if device.type == "cuda":
 # %%
 # We train for four epochs with each, in turns. The table tells the first epoch from the
 # three later ones, and says how much of these passed until the first batch was there.
-# Which setting will take least time?
+# Which setting will take the least time?
 
 # fold: The helper four_epochs, which measures and prints
 
@@ -595,13 +597,13 @@ if device.type == "cuda":
 
 # %%
 # The practice GPU shows that it is right, and not what it saves: that is at most the time
-# of the copies. **Measure first whether your GPU waits for copies.** On a timeline
-# (:doc:`lesson 11 </lessons/11_profile_first>`) they then lie in a row with
-# the :term:`kernels <kernel>`.
+# of the copies. **Measure first whether your GPU waits for copies.** Then a timeline
+# (:doc:`lesson 11 </lessons/11_profile_first>`) shows copies between the
+# :term:`kernels <kernel>` of two :term:`steps <step>`, and no kernel at the same time.
 #
 # Crops and flips can leave the CPU as well: torchvision's `transforms of the second
-# version <https://docs.pytorch.org/vision/stable/transforms.html>`__ take whole batches,
-# on any device. How many pictures of a batch does one flip turn?
+# version <https://docs.pytorch.org/vision/stable/transforms.html>`__ nearly all take
+# whole batches, on any device. How many pictures of a batch does one flip turn?
 
 # fold: Going further: crop and flip a whole batch on the GPU
 

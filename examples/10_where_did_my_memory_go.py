@@ -438,7 +438,7 @@ optimizer.zero_grad()
 # `torch.cuda.memory_stats()
 # <https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.memory_stats.html>`__.
 # ``"num_alloc_retries"`` says how often the GPU had no room until PyTorch gave back what
-# it had kept. That costs time.
+# it had kept.
 #
 # Give memory back, and see what does not help
 # --------------------------------------------
@@ -612,7 +612,8 @@ for expandable in (False, True):
 #    PYTORCH_ALLOC_CONF=expandable_segments:True python train.py
 #
 # The older name is ``PYTORCH_CUDA_ALLOC_CONF``. PyTorch 2.9.1 `was reported
-# <https://github.com/pytorch/pytorch/issues/183387>`__ to listen to that one only.
+# <https://github.com/pytorch/pytorch/issues/183387>`__ to listen to it only. Some builds
+# for Windows or AMD lack them.
 #
 # When your own program runs out of memory, try the cheapest first:
 #
@@ -668,5 +669,5 @@ for expandable in (False, True):
 #      tensor. Free memory in many small gaps does not fit a large tensor.
 #
 # **Next:** :doc:`/lessons/11_profile_first` does for the time of a step what this lesson
-# did for its memory. What to do if it still does not fit, is in :doc:`lesson 13
+# did for its memory. What to do if it still does not fit is in :doc:`lesson 13
 # </lessons/13_when_it_does_not_fit>`.

@@ -605,7 +605,8 @@ def train_named(steps, model, optimizer, batches):
             inputs, targets = next(feed)
         with name("forward"):
             loss = loss_fn(model(inputs), targets)
-        with name("backward"):
+        # in this thread, or the name would not count for what backward() launches
+        with name("backward"), torch.autograd.set_multithreading_enabled(False):
             optimizer.zero_grad()
             loss.backward()
         with name("optimizer"):
@@ -633,8 +634,9 @@ with gpulesson.practice_gpu():
 #      and the calls of the operating system in which a thread waits.
 #    - ``--capture-range`` and its ``-end`` leave out what is before ``profiler.start()``
 #      and after ``profiler.stop()``, and let the script go on to its end.
-#    - ``nvtx_gpu_proj_sum`` has the time that the GPU needed for each of your names, and
-#      ``cuda_gpu_kern_sum`` that of each kernel.
+#    - ``nvtx_gpu_proj_sum`` has, for each of your names, the time from the first kernel
+#      that was launched in it to the end of the last one, gaps included.
+#      ``cuda_gpu_kern_sum`` has the time of each kernel.
 #
 #    Then open the file in Nsight Systems on your own computer. Look for:
 #

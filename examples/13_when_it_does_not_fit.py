@@ -78,9 +78,9 @@ class Net(nn.Module):
 # .. _out-of-memory:
 #
 # PyTorch can be told to use only a part of a GPU. We begin with 64 images, allow 24 MiB
-# more than is reserved then, and take all images at once. That is too much. (On a real
-# GPU PyTorch's libraries keep memory for matrix products, too: some 65 MiB on the
-# recorded H200.) What will the error tell us?
+# more than is reserved then, and take all images at once. That is too much. (The
+# recorded H200, with PyTorch 2.11, also kept some 65 MiB for matrix products. PyTorch
+# 2.15 gives them back after each product.) What will the error tell us?
 
 MIB = 2**20
 loss_fn = nn.CrossEntropyLoss()
@@ -176,9 +176,9 @@ def what_fills(model, optimizer):
 
 
 # %%
-# *The rest* are the batch, activations, what a step needs for a moment, and on a real GPU
-# what its libraries keep, the same for each model. We take our narrow model with 4,096
-# rows, and a wide one with 64. What fills the memory of each?
+# *The rest* are the batch, activations, what a step needs for a moment, and on the
+# recorded GPU what PyTorch's libraries kept, the same for each model. We take our
+# narrow model with 4,096 rows, and a wide one with 64. What fills the memory of each?
 # (``rise`` is for later.)
 
 
@@ -205,8 +205,8 @@ for name, rows, size in [("narrow", 4096, (12, 64)), ("wide", 64, (2, 1024))]:
 # %%
 # With many rows it is activations, in *the rest*. In the wide model it is
 # :term:`parameters <parameter>`, and what comes with them: :term:`gradients <gradient>`
-# and :term:`optimizer state`. Compare their sum with *the rest*, and on a real GPU
-# first take from that what the libraries keep, about 65 MiB on the recorded one. **Find
+# and :term:`optimizer state`. Compare their sum with *the rest*, and in the
+# box first take from that what the libraries kept, about 65 MiB. **Find
 # your own case first: a way that lowers the other share helps little.** The ways, in
 # the order of the sections below:
 #
@@ -746,8 +746,10 @@ for run in (whole, in_parts):
     print(f"length of a gradient {head.bias.grad.norm():.5f}")
 
 # %%
-# The gradient is the same. (`Liger <https://github.com/linkedin/Liger-Kernel>`__ has such
-# a loss, written for GPUs.)
+# The gradient is the same. PyTorch 2.15 has this in one call,
+# ``torch.nn.functional.linear_cross_entropy``, if you pass it
+# ``options=torch.nn.LinearCrossEntropyOptions()``. (`Liger
+# <https://github.com/linkedin/Liger-Kernel>`__ has one written for GPUs.)
 #
 # .. fold:: Going further: what a parameter takes, and what to compute again
 #

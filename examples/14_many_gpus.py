@@ -326,7 +326,7 @@ print(f"largest difference of a weight: {max(gaps):.0e}")
 #
 # .. fold:: Going further: parts that are not equal
 #
-#    Of a last batch of 50 rows and one more, rank 0 gets 26 rows and rank 1 gets 25. The
+#    Of a last batch of 51 rows, rank 0 gets 26 and rank 1 gets 25. The
 #    mean of the two means then counts the rows of rank 1 a little more. To be exact, each
 #    process takes the *sum* of its losses, divides it by all 51 rows, and multiplies by
 #    the world size, because DDP takes a mean where you want a sum:
@@ -517,7 +517,8 @@ print(f"one process: {len(train_data) / seconds:,.0f} images a second")
 #       have a smaller one.
 #
 #    To check it: ``python -m gpulesson check exercise_14.py``. The check calls ``run`` in
-#    two processes at once, too. You are done when both functions have their check mark.
+#    two processes at once, too, for which it needs Linux, macOS or WSL. You are done when
+#    both functions have their check mark.
 #
 # .. solution::
 #    :file: solution_14.py

@@ -358,7 +358,8 @@ print(f"at most {apart:.0e} apart")
 #      shows the last loss.
 #
 # You can also capture a part of a step, and leave the rest to Python. Then data may
-# decide what comes next, and the optimizer need not be capturable:
+# decide what comes next, and the optimizer need not be capturable. Keep no loss and no
+# output of ordinary steps meanwhile: their :term:`autograd graph` stops the capture.
 
 # fold: Going further: only the model as a graph
 
@@ -366,7 +367,8 @@ with practice_gpu():
     torch.manual_seed(0)
     model = MLP(784, 128, 64, 10).cuda()
     example, inputs = (torch.rand(64, 784, device="cuda") for _ in range(2))
-    ordinary = model(inputs)
+    with torch.no_grad():  # its autograd graph would stop the capture
+        ordinary = model(inputs)
     graphed = torch.cuda.make_graphed_callables(model, (example,))
     outputs = graphed(inputs)  # one graph
     outputs.square().mean().backward()  # and another one
@@ -429,12 +431,12 @@ for name, seconds in times.items():
 
 # %%
 # The one operator reads each number once, does all of the arithmetic, and writes the
-# result: it is :term:`fused`. That saves bytes and launches, and no FLOP. Since such
-# chains are far to the left under the roof, **a pointwise chain costs its bytes, so fuse
-# it.** (On a CPU the time falls by less than the bytes. Three of the four operators write
-# where they read, so they do not need the extra read from above.)
+# result: it is :term:`fused`. That saves bytes and launches, and no FLOP. **A pointwise
+# chain costs its bytes, so fuse it.** (On a CPU the time falls by less than the bytes.
+# Three of the four operators write where they read, so they do not need the extra read
+# from above.)
 #
-# You need no ready-made function for that. :term:`torch.compile` writes a kernel for a
+# :term:`torch.compile` writes a kernel for a
 # chain of pointwise operators. It needs a C++ compiler on a CPU, and on a GPU Triton and
 # a C compiler.
 #
@@ -477,9 +479,9 @@ for name, way in ways.items():
     )
 
 # %%
-# The results differ by rounding only. The one call takes a block of scores, uses it, and
-# forgets it. On a GPU the table is never in the :term:`device memory`. This is
-# FlashAttention (`its paper <https://arxiv.org/abs/2205.14135>`__). **Say**
+# The results differ by rounding only. The one call takes a block of scores, uses it,
+# and forgets it, so the table is never in a GPU's :term:`device memory`. The best known
+# way is FlashAttention (`its paper <https://arxiv.org/abs/2205.14135>`__). **Say**
 # ``is_causal=True`` **instead of giving a mask:** then no mask is made or read, and
 # hidden blocks are left out.
 #

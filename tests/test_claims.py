@@ -75,6 +75,13 @@ def emptied_early(monkeypatch):
                 allocator.malloc(100 * MIB)
 
 
+def old_name_of_reserved_memory(monkeypatch):
+    with gpulesson.practice_gpu(force=True):
+        kept = torch.ones(3, device="cuda")
+        with pytest.warns(FutureWarning, match="renamed"):
+            assert torch.cuda.memory_cached() == torch.cuda.memory_reserved() > kept.nbytes
+
+
 def order_of_unscaling(monkeypatch):
     weights = []
     for unscale_first in (False, True):
@@ -131,6 +138,7 @@ CLAIMS = [
     ("examples/09_feeding_the_gpu.py", "is copied into all of them: they draw the same", draws_of_workers),
     ("docs/cluster.rst", "gives each process of several a single CPU thread", threads_of_torchrun),
     ("examples/10_where_did_my_memory_go.py", "can it help to call it early", emptied_early),
+    ("examples/02_tensors_and_devices.py", "an old name of ``memory_reserved``", old_name_of_reserved_memory),
     ("examples/13_when_it_does_not_fit.py", "If you clip with a ``GradScaler``", order_of_unscaling),
 ]
 

@@ -88,7 +88,7 @@ practice.stop()
 #
 # Before the script's name there may be ``--nproc 2`` for two processes, each with its own
 # GPU, ``--count 2`` for two GPUs in one process, ``--memory "64 MiB"``, and
-# ``--report``, which prints a table of copies and waits in the end.
+# ``--report``, which prints a table of copies and waits at the end.
 #
 # This script has a mistake. Can you see it?
 
@@ -256,8 +256,8 @@ with gpulesson.practice_gpu(memory="100 MiB", force=True):
 #   finished when it returns.
 # - **Random numbers.** The same :term:`seed` gives other numbers on a GPU, which has
 #   another generator.
-# - **Rounding.** Results are those of your CPU, to the last digit. Those of a GPU differ
-#   in the last digits, and training makes differences grow.
+# - **Rounding.** Results are those of your CPU, nearly always to the last digit. Those of
+#   a GPU differ in the last digits, and training makes differences grow.
 # - **Memory that no tensor uses.** On a real GPU there is also the memory for the
 #   :term:`context`, for the work of libraries, and what PyTorch keeps in larger pieces.
 # - **Errors inside a** :term:`kernel`\ **.** A label out of range raises

@@ -10,7 +10,9 @@ def save(path, model, optimizer, epoch):
         "optimizer": optimizer.state_dict(),
         "rng": torch.get_rng_state(),  # dropout and shuffling draw from this one
     }
-    torch.save(checkpoint, path)
+    part = path.with_suffix(".part")
+    torch.save(checkpoint, part)
+    part.replace(path)  # a kill while saving leaves the file from before
 
 
 def run(make_run, train, epochs, folder, stop_after=None):

@@ -89,10 +89,11 @@ def plan(
 
     Notes
     -----
-    Not known: the CUDA context, cuDNN's workspaces; they are given as ranges. Not planned for:
-    ``torch.compile``, custom kernels, programs that use several GPUs by themselves. A program that asks how
-    much memory the GPU has gets 4 TiB as an answer. A function trains what it is given, and its changes stay.
-    LSTM and GRU run as cuDNN's on a GPU, which keeps other memory than the CPU's operators do.
+    Not known: the CUDA context, which is given as a range, and cuDNN's workspaces, for which
+    there is no figure. Not planned for: ``torch.compile``, custom kernels, programs that use several GPUs
+    by themselves. A program that asks how much memory the GPU has gets 4 TiB as an answer. A function
+    trains what it is given, and its changes stay. LSTM and GRU run as cuDNN's on a GPU, which keeps other
+    memory than the CPU's operators do.
 
     Examples
     --------

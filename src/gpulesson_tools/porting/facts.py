@@ -8,7 +8,7 @@ from typing import Any
 
 CHOICE = '"cuda" if torch.cuda.is_available() else "cpu"'
 DEVICE_LINE = f"device = torch.device({CHOICE})"
-ACCELERATOR = 'torch.accelerator.current_accelerator(check_available=True) or "cpu"'
+ACCELERATOR = 'torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")'
 NO_INPUT = "nobody is there to answer input()"
 NO_NETWORK = "the script is tried without a network"
 NO_WRITING = "the script is tried in a copy of its folder, and must not write outside of it"

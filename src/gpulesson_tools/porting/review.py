@@ -50,7 +50,7 @@ TABLE = {
     "load": Kind(_ELSEWHERE, "files from a GPU that are loaded without map_location", 6),
     "mode": Kind(_SILENT, "a model that is tested in training mode, with Dropout or BatchNorm in it", 7),
     "kept": Kind(_SILENT, "results that keep the history of earlier steps", 7),
-    "means": Kind(_SILENT, "a mean of the means of batches, of which the last is smaller", 5),
+    "means": Kind(_SILENT, "a test's mean of the means of batches, of which the last is smaller", 5),
     "order": Kind(_SILENT, "batches for training that are not shuffled", 4),
     "idle": Kind(_SILENT, "an optimizer whose parameters never have a gradient", 4),
     "plain": Kind(_SILENT, "constant tensors of a model that are plain attributes", 7),
