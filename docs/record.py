@@ -31,6 +31,17 @@ def chosen(names: Sequence[str]) -> list[Path]:
     return [path for path in LESSONS if not names or path.name.startswith(tuple(names))]
 
 
+def other_programs() -> list[str]:
+    """Name the programs that compute on this machine's GPUs, besides this one and the one that started it."""
+    command = ["nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    ours = {str(os.getpid()), str(os.getppid())}
+    return [line for line in said.splitlines() if line and line.partition(",")[0].strip() not in ours]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="record.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -40,13 +51,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--rehearse", action="store_true", help="on a practice GPU, too; no site shows the result"
     )
+    parser.add_argument("--beside-others", action="store_true", help="though other programs use the GPU")
     options = parser.parse_args(arguments)
     os.environ["GPULESSON_DEVICE"] = "cuda"
     try:
         scripts, run = chosen(options.lessons), present_gpu(options.rehearse)
-        if (
-            len(scripts) > 1
-        ):  # each in a separate process, because an error of CUDA's ends a process's use of it
+        if not options.beside_others and (others := other_programs()):
+            raise RecordingError(
+                f"other programs use the GPU: {'; '.join(others)}. Times that are measured beside them are "
+                "wrong for everybody else: end them, or say --beside-others. Nothing was recorded."
+            )
+        if len(scripts) > 1:  # a process each: an error of CUDA's ends a process's use of the GPU
             flags = [text for text in arguments or sys.argv[1:] if text not in options.lessons]
             commands = [[sys.executable, __file__, *flags, script.stem] for script in scripts]
             return max(abs(subprocess.run(command).returncode) for command in commands)

@@ -371,6 +371,20 @@ def test_an_unknown_lesson_is_named(program, capsys):
     assert "no lesson begins with 99; there are 01_is_there_a_gpu, " in capsys.readouterr().err
 
 
+@pytest.mark.skipif(os.name != "posix", reason="the program beside us is a script of the shell")
+def test_nothing_is_recorded_beside_other_programs(program, monkeypatch, tmp_path, capsys):
+    smi = tmp_path / "nvidia-smi"
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(program, "present_gpu", lambda _: RUN)
+    monkeypatch.setattr(program, "record", lambda *_: pytest.fail("it was recorded"))
+    smi.write_text(f"#!/bin/sh\necho '{os.getpid()}, python'; echo '7, train.py'\n")
+    smi.chmod(0o755)
+    assert program.main(["01"]) == 1
+    assert "other programs use the GPU: 7, train.py. " in capsys.readouterr().err
+    smi.write_text(f"#!/bin/sh\necho '{os.getpid()}, python'\n")
+    assert program.other_programs() == []
+
+
 def test_several_lessons_have_a_process_each(program, monkeypatch, tmp_path):
     """An error of CUDA's ends a process's use of the GPU: the next lesson must not meet it."""
     commands = []
@@ -380,6 +394,7 @@ def test_several_lessons_have_a_process_each(program, monkeypatch, tmp_path):
         return subprocess.CompletedProcess(command, -6 if "02" in command[-1] else 0)
 
     monkeypatch.setattr(program, "present_gpu", lambda _: RUN)
+    monkeypatch.setattr(program, "other_programs", list)
     monkeypatch.setattr(program.subprocess, "run", run)
     assert program.main(["01", "02", "03", "--into", "a folder"]) == 6
     names = ["01_is_there_a_gpu", "02_tensors_and_devices", "03_first_model"]
