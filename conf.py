@@ -130,6 +130,6 @@ pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-con
 
 
 def setup(app: Any) -> None:
-    # The trees of all pages are one large graph with hardly any garbage in it; each search through it costs
-    # more, a fifth of their time in all. The lessons have run by then, with Python's usual settings.
+    # The trees of all pages are one large graph with hardly any garbage in it. Searching it again and
+    # again took a fifth of the pages' time. The lessons have run by then, with Python's usual settings.
     app.connect("env-before-read-docs", lambda *_: gc.disable())

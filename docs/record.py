@@ -51,15 +51,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--rehearse", action="store_true", help="on a practice GPU, too; no site shows the result"
     )
-    parser.add_argument("--beside-others", action="store_true", help="though other programs use the GPU")
+    parser.add_argument("--beside-others", action="store_true", help="while others use a GPU, too")
     options = parser.parse_args(arguments)
     os.environ["GPULESSON_DEVICE"] = "cuda"
     try:
         scripts, run = chosen(options.lessons), present_gpu(options.rehearse)
-        if not options.beside_others and (others := other_programs()):
+        alone = options.beside_others or options.rehearse or not (others := other_programs())
+        if not alone:
             raise RecordingError(
-                f"other programs use the GPU: {'; '.join(others)}. Times that are measured beside them are "
-                "wrong for everybody else: end them, or say --beside-others. Nothing was recorded."
+                f"other programs use this machine's GPUs: {'; '.join(others)}. Times measured beside "
+                "them are wrong for everybody else: end them, or say --beside-others. Nothing was recorded."
             )
         if len(scripts) > 1:  # a process each: an error of CUDA's ends a process's use of the GPU
             flags = [text for text in arguments or sys.argv[1:] if text not in options.lessons]

@@ -485,7 +485,8 @@ print("deleted: reserved ", deleted[1] - made[1])
 #      b`` the inner two numbers of the shapes must be the same.
 #    - ``x = x.to(device)`` copies a tensor; ``model.to(device)`` moves the model itself.
 #      ``.device`` says where a tensor is, and ``device=…`` makes it there at once.
-#    - All tensors of an operation must be on the same device, except for single numbers,
-#      indices and copies. Print each shape or each place, and fix the odd one.
+#    - All tensors of an operation must be on the same device. Only a single number, an
+#      index, or what is copied into a part of a tensor may come from the CPU. Print each
+#      shape or each place, and fix the odd one.
 #
 # **Next:** :doc:`/lessons/03_first_model` trains a network, on the CPU and on a GPU.

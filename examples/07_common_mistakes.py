@@ -221,7 +221,8 @@ with attempt():
 #
 #    A loss that you write yourself can have :term:`parameters <parameter>`, made with
 #    :class:`torch.nn.Parameter`. Then no message tells you that the :term:`optimizer`
-#    must know them. :ref:`Further down <loss-that-learns>` one of two optimizers does.
+#    must know them. :ref:`A cell further down <loss-that-learns>` trains with an
+#    optimizer that knows them, and with one that does not.
 #
 # .. _made-in-forward:
 #

@@ -529,7 +529,8 @@ for name, rate in rates.items():
 #      is ready, so the order can differ each time.
 #    - Each worker has its own random numbers in PyTorch, NumPy's functions such as
 #      ``np.random.rand``, and Python. ``torch.manual_seed`` in your script fixes all
-#      three. A generator that you made yourself, with
+#      three, unless the loader has a ``generator``: then they follow from that one. A
+#      generator of NumPy's that you made yourself, with
 #      ``np.random.default_rng``, is copied into all of them: they draw the same numbers.
 #      Make it in ``worker_init_fn``.
 #    - An ``IterableDataset`` has no numbers of samples to divide, and each worker would
@@ -597,12 +598,12 @@ if device.type == "cuda":
 
 # %%
 # The practice GPU shows that it is right, and not what it saves: that is at most the time
-# of the copies. **Measure first whether your GPU waits for copies.** Then a timeline
-# (:doc:`lesson 11 </lessons/11_profile_first>`) shows copies between the
+# of the copies. **Measure first whether your GPU waits for copies.** If it does, a
+# timeline (:doc:`lesson 11 </lessons/11_profile_first>`) shows copies between the
 # :term:`kernels <kernel>` of two :term:`steps <step>`, and no kernel at the same time.
 #
-# Crops and flips can leave the CPU as well: torchvision's `transforms of the second
-# version <https://docs.pytorch.org/vision/stable/transforms.html>`__ nearly all take
+# Crops and flips can leave the CPU as well. Nearly all of torchvision's `transforms of
+# the second version <https://docs.pytorch.org/vision/stable/transforms.html>`__ take
 # whole batches, on any device. How many pictures of a batch does one flip turn?
 
 # fold: Going further: crop and flip a whole batch on the GPU

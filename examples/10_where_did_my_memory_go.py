@@ -612,8 +612,8 @@ for expandable in (False, True):
 #    PYTORCH_ALLOC_CONF=expandable_segments:True python train.py
 #
 # The older name is ``PYTORCH_CUDA_ALLOC_CONF``. PyTorch 2.9.1 `was reported
-# <https://github.com/pytorch/pytorch/issues/183387>`__ to listen to it only. Some builds
-# for Windows or AMD lack them.
+# <https://github.com/pytorch/pytorch/issues/183387>`__ to listen to the older name only.
+# Some builds have no such segments.
 #
 # When your own program runs out of memory, try the cheapest first:
 #

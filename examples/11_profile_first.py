@@ -588,8 +588,8 @@ for product, time in sorted(took.items(), key=lambda item: -item[1]):
 # which layer.**
 #
 # Nsight Systems needs names for the parts of a step, too. NVIDIA's way to give them is
-# called NVTX. On a GPU the next cell runs there, and else on the practice GPU, which does
-# nothing with the names:
+# called NVTX. On a CUDA GPU the next cell runs there. Otherwise it runs on the practice
+# GPU, which does nothing with the names:
 
 # fold: Going further: name the parts of a step for Nsight Systems
 

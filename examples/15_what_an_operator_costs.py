@@ -443,7 +443,7 @@ for name, seconds in times.items():
 # Keep the scores of attention out of memory
 # ------------------------------------------
 #
-# *Attention*, which lesson 12 trains with, is such a chain around two products. Each
+# *Attention*, which lesson 12 trains with, has such a chain between two products. Each
 # place of a text has a score for each other place. In a language model a *mask* hides the
 # later places. Written out, each operator reads or writes the whole table of scores. How
 # many bytes does PyTorch's one call move?
@@ -465,6 +465,7 @@ ways = {
     "one call, mask": lambda: one_call(q, k, v, attn_mask=earlier),
     "one call, is_causal": lambda: one_call(q, k, v, is_causal=True),
 }
+
 # %%
 
 # fold: Count the bytes of the three ways, time them, and compare the results
@@ -479,11 +480,11 @@ for name, way in ways.items():
     )
 
 # %%
-# The results differ by rounding only. The one call takes a block of scores, uses it,
-# and forgets it, so the table is never in a GPU's :term:`device memory`. The best known
-# way is FlashAttention (`its paper <https://arxiv.org/abs/2205.14135>`__). **Say**
-# ``is_causal=True`` **instead of giving a mask:** then no mask is made or read, and
-# hidden blocks are left out.
+# The results differ by rounding. The fast kernels behind the one call take a
+# block of scores, use it, and forget it. With them the table is never in a GPU's
+# :term:`device memory`. The best known is FlashAttention (`its paper
+# <https://arxiv.org/abs/2205.14135>`__). **Say** ``is_causal=True`` **instead of giving
+# a mask:** then no mask is made or read, and hidden blocks are left out.
 #
 # Behind the call are several *backends*. PyTorch takes one that knows your device, number
 # format and mask. ``sdpa_kernel`` allows only those that you name. Which can run here?

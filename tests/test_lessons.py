@@ -7,6 +7,7 @@ import re
 import runpy
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -123,6 +124,30 @@ def test_the_script_of_lesson_14_trains_on_two_gpus_as_lesson_5s_does_on_one(tmp
     stated = re.fullmatch(r"(\d+) of (\d+) test images right: (\d+\.\d\d)%", lines[7])
     assert int(stated[2]) == total and abs(int(stated[1]) - right) <= 2
     assert len(lines) == 8 and right / total > 0.7
+
+
+@pytest.mark.thorough
+@pytest.mark.slow
+def test_each_of_two_machines_fetches_the_data_of_lesson_14(tmp_path):
+    """As two launchers on this one; a copy of the excerpt stands for the download."""
+    text = (ROOT / "examples/scripts/fashion_mnist_ddp.py").read_text("utf-8")
+    fetch = f"__import__('shutil').copytree({str(excerpt_folder())!r}, folder)"
+    for words, instead in ("FashionMNIST(folder, download=True)", fetch), ("EPOCHS, BATCH", "_, BATCH"):
+        assert text.count(words) == 1
+        text = text.replace(words, instead)
+    (tmp_path / "train.py").write_text(f"EPOCHS = 1\n{text}", "utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
+    launch += ["--master-addr=127.0.0.1", f"--master-port={port}"]
+    machines = []
+    for number in range(2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        command = [*launch, f"--node-rank={number}", "-m", "practice_gpu", "--force", "../train.py", "data"]
+        machines.append(subprocess.Popen(command, cwd=folder))
+    assert [machine.wait(600) for machine in machines] == [0, 0]
+    assert all((tmp_path / str(number) / "data" / "FashionMNIST").is_dir() for number in range(2))
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)

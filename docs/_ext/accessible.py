@@ -184,7 +184,9 @@ def whole_page(app: Sphinx, pagename: str, templatename: str, context: dict[str,
 
 
 def fix(page: str) -> str:
-    """Name the theme's landmarks, and replace two of its icons."""
+    """Name the theme's landmarks, give its link to the top one, and replace two of its icons."""
+    to_the_top = re.compile('<a href="#" class="back-to-top.*?</a>', re.DOTALL)
+    page = to_the_top.sub(r'<nav aria-label="Top">\g<0></nav>', page)
     for drawer, name in LANDMARKS.items():
         page = page.replace(f'<aside class="{drawer}', f'<aside aria-label="{name}" class="{drawer}')
     page = re.sub(

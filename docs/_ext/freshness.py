@@ -75,7 +75,7 @@ def modules(app: Sphinx) -> list[Path]:
 
 
 def shown_files(app: Sphinx, script: Path) -> list[Path]:
-    """Find the files that a lesson shows: programs, drawings, its recording, which parts may be made from."""
+    """Find the files that a lesson shows: programs, drawings, and its recording, which its parts may need."""
     directives = r"(?::(?:starter|file):|\.\. (?:drawing|script)::)\s*(\S+)"
     text = script.read_text(encoding="utf-8")
     names = set(re.findall(directives, text))

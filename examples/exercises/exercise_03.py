@@ -13,7 +13,7 @@ def train(model, X, y, loss_fn, optimizer, epochs):
     """Train so many epochs; return their losses, a list of one number (float) an epoch.
 
     X: features [N, 4], y: labels [N], on the device of the model. In each epoch all N
-    flowers go through the model at once, as in the lesson.
+    flowers go through the model at once. Call the model itself, as the lesson does.
     """
 
 

@@ -1,4 +1,4 @@
-"""What can be part with in lesson 5: its network, loaded from the disk, and the squares of its matrix."""
+"""What can be played with in lesson 5: its network, loaded from the disk, and the squares of its matrix."""
 
 from __future__ import annotations
 

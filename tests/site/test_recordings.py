@@ -380,7 +380,7 @@ def test_nothing_is_recorded_beside_other_programs(program, monkeypatch, tmp_pat
     smi.write_text(f"#!/bin/sh\necho '{os.getpid()}, python'; echo '7, train.py'\n")
     smi.chmod(0o755)
     assert program.main(["01"]) == 1
-    assert "other programs use the GPU: 7, train.py. " in capsys.readouterr().err
+    assert "other programs use this machine's GPUs: 7, train.py. " in capsys.readouterr().err
     smi.write_text(f"#!/bin/sh\necho '{os.getpid()}, python'\n")
     assert program.other_programs() == []
 
