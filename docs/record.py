@@ -56,8 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ["GPULESSON_DEVICE"] = "cuda"
     try:
         scripts, run = chosen(options.lessons), present_gpu(options.rehearse)
-        alone = options.beside_others or options.rehearse or not (others := other_programs())
-        if not alone:
+        if others := [] if options.beside_others or options.rehearse else other_programs():
             raise RecordingError(
                 f"other programs use this machine's GPUs: {'; '.join(others)}. Times measured beside "
                 "them are wrong for everybody else: end them, or say --beside-others. Nothing was recorded."

@@ -177,7 +177,7 @@ def recordings_digest(app: Sphinx, lesson: str = "*") -> str:
 
 
 def changed_recordings(app: Sphinx, env: BuildEnvironment, *changes: set[str]) -> list[str]:
-    """Read a page again if its recording was made, changed or removed; only one with a race runs, too."""
+    """Read a page again if its recording was made, changed or removed; a lesson with parts runs, too."""
     pages = {name: facts["recordings"] for name, facts in env.metadata.items() if "recordings" in facts}
     return [name for name, (lesson, known) in pages.items() if recordings_digest(app, lesson) != known]
 
