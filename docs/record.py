@@ -18,6 +18,8 @@ from pathlib import Path
 from _ext.recorded.files import RecordingError, load
 from _ext.recorded.run import present_gpu, record
 
+from gpulesson._hardware import nvidia_smi
+
 ROOT = Path(__file__).resolve().parents[1]
 LESSONS = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
 
@@ -33,13 +35,9 @@ def chosen(names: Sequence[str]) -> list[Path]:
 
 def other_programs() -> list[str]:
     """Name the programs that compute on this machine's GPUs, besides this one and the one that started it."""
-    command = ["nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader"]
-    try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
     ours = {str(os.getpid()), str(os.getppid())}
-    return [line for line in said.splitlines() if line and line.partition(",")[0].strip() not in ours]
+    lines = nvidia_smi("--query-compute-apps=pid,process_name")
+    return [line for line in lines if line and line.partition(",")[0].strip() not in ours]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

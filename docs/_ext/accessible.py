@@ -28,8 +28,18 @@ HALF = (
     '<path d="M12 4a8 8 0 0 1 0 16z" fill="currentColor"/>'
 )
 LIST = '<path d="M4 6h12M4 12h16M4 18h9" stroke="currentColor" stroke-width="2"/>'
-ICONS = {"svg-sun-with-moon": HALF, "svg-moon-with-sun": HALF, "svg-toc": LIST}
-LANDMARKS = {"sidebar-drawer": "Site menu", "toc-drawer": "On this page"}
+# patterns in a finished page, and what replaces them
+FIXES = [
+    (re.compile('<a href="#" class="back-to-top.*?</a>', re.DOTALL), r'<nav aria-label="Top">\g<0></nav>'),
+    (re.compile('<aside (?=class="sidebar-drawer)'), '<aside aria-label="Site menu" '),
+    (re.compile('<aside (?=class="toc-drawer)'), '<aside aria-label="On this page" '),
+    (re.compile('<code class="xref">.*?</code>'), lambda name: let_break(name[0])),  # of the index of modules
+    (
+        re.compile('(<symbol id="svg-(?:sun-with-moon|moon-with-sun)".*?)<svg.*?</svg>', re.DOTALL),
+        rf"\1{HALF}",
+    ),
+    (re.compile('(<symbol id="svg-toc".*?)<svg.*?</svg>', re.DOTALL), rf"\1{LIST}"),
+]
 GAP = re.compile(r"\S {2,}\S|^ {9,}\S")  # between two columns, or below the first
 NUMBER = re.compile(r"[\d.,]+")
 SHORT = 60  # characters of a line that stays whole beside columns
@@ -185,15 +195,8 @@ def whole_page(app: Sphinx, pagename: str, templatename: str, context: dict[str,
 
 def fix(page: str) -> str:
     """Name the theme's landmarks, give its link to the top one, and replace two of its icons."""
-    to_the_top = re.compile('<a href="#" class="back-to-top.*?</a>', re.DOTALL)
-    page = to_the_top.sub(r'<nav aria-label="Top">\g<0></nav>', page)
-    for drawer, name in LANDMARKS.items():
-        page = page.replace(f'<aside class="{drawer}', f'<aside aria-label="{name}" class="{drawer}')
-    page = re.sub(
-        '<code class="xref">.*?</code>', lambda name: let_break(name[0]), page
-    )  # of the index of modules
-    for address, drawing in ICONS.items():
-        page = re.sub(rf'(<symbol id="{address}".*?)<svg.*?</svg>', rf"\1{drawing}", page, flags=re.DOTALL)
+    for pattern, replacement in FIXES:
+        page = pattern.sub(replacement, page)
     return page
 
 

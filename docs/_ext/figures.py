@@ -1,8 +1,8 @@
 """Figures that follow the light and the dark theme: each is drawn once, and saved for both.
 
 The two pictures differ in their ink, for text, axes and grid, and in the white background of a legend. Lines
-keep their colours, which contrast with both backgrounds; the pictures are transparent. A third picture,
-smaller and without words, goes onto a lesson's card.
+keep their colours, which contrast with both backgrounds; the pictures are transparent. A third picture of
+a lesson's first figure, smaller and without words, goes onto its card.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def save(figure: Any, path: Path, source_dir: Path, alt: str) -> str:
 
 
 def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: Any) -> str:
-    """Save each open figure of a lesson, light, dark and for the card; return the markup."""
+    """Save each open figure of a lesson, light and dark, and the first for its card; return the markup."""
     import matplotlib.pyplot as plt
 
     markup = ""
@@ -105,7 +105,8 @@ def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: Any) -> str:
         figure = plt.figure(number)
         path = Path(next(block_vars["image_path_iterator"])).with_suffix(".svg")
         markup += save(figure, path, Path(gallery_conf["src_dir"]), described(figure))
-        save_card(figure, path.with_suffix(".png"))
+        if path.stem.endswith("_001"):
+            save_card(figure, path.with_suffix(".png"))
     plt.close("all")
     return markup
 

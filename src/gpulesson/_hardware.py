@@ -123,12 +123,15 @@ def cpu_memory() -> int | None:
 
 def nvidia_driver() -> tuple[str | None, tuple[str, ...]]:
     """Return the driver's version and its GPUs; torch itself only reports those that its build supports."""
-    command = ["nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=DRIVER_TIMEOUT, check=True
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None, ()
-    pairs = [line.split(", ", 1) for line in answer.splitlines() if ", " in line]
+    pairs = [line.split(", ", 1) for line in nvidia_smi("--query-gpu=driver_version,name") if ", " in line]
     return (pairs[0][0], tuple(name for _, name in pairs)) if pairs else (None, ())
+
+
+def nvidia_smi(query: str) -> list[str]:
+    """Return the lines with which the driver's program answers; none where it is missing or fails."""
+    command = ["nvidia-smi", query, "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DRIVER_TIMEOUT, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return done.stdout.splitlines()
