@@ -29,7 +29,7 @@ HALF = (
 )
 LIST = '<path d="M4 6h12M4 12h16M4 18h9" stroke="currentColor" stroke-width="2"/>'
 # patterns in a finished page, and what replaces them
-FIXES = [
+FIXES: list[tuple[re.Pattern[str], Any]] = [
     (re.compile('<a href="#" class="back-to-top.*?</a>', re.DOTALL), r'<nav aria-label="Top">\g<0></nav>'),
     (re.compile('<aside (?=class="sidebar-drawer)'), '<aside aria-label="Site menu" '),
     (re.compile('<aside (?=class="toc-drawer)'), '<aside aria-label="On this page" '),

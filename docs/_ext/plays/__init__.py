@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -72,6 +73,17 @@ def written(name: str, data: Any, still: str) -> str:
         f'<div class="play" data-play="{name}">\n<script type="application/json">{text}</script>\n'
         f'<div class="still">{still}</div>\n</div>'
     )
+
+
+def table(head: Sequence[str], rows: Iterable[Iterable[object]], caption: str = "") -> str:
+    """Write a table from HTML: the usual form of what a part says without a script."""
+
+    def row(kind: str, cells: Iterable[object]) -> str:
+        return f"<tr>{''.join(f'<{kind}>{cell}</{kind}>' for cell in cells)}</tr>"
+
+    above = f"<caption>{caption}</caption>" if caption else ""
+    above += f"<thead>{row('th', head)}</thead>" if head else ""
+    return f"<table>{above}<tbody>{''.join(row('td', cells) for cells in rows)}</tbody></table>"
 
 
 def load(app: Sphinx, page: str, template: str, context: Any, document: nodes.document | None) -> None:

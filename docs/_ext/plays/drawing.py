@@ -8,6 +8,8 @@ from html import escape
 from typing import Any
 from zlib import crc32
 
+from . import table
+
 FILE = "play-drawing-network.js"
 
 
@@ -33,14 +35,9 @@ def play(names: dict[str, Any]) -> tuple[Any, str, dict[str, bytes]]:
         "file": f"{FILE}?{crc32(script):x}",
         "size": f"{len(script) / 1000:.0f} kB",
     }
-    rows = "".join(
-        f"<tr><td>{escape(short[labels[number]])}</td><td>{escape(short[answers[number]])}</td>"
-        f"<td>{best[number]:.0%}</td></tr>\n"
+    rows = (
+        (escape(short[labels[number]]), escape(short[answers[number]]), f"{best[number]:.0%}")
         for number in chosen
     )
-    head = "<tr><th>It is</th><th>The network's answer</th><th>Its probability</th></tr>"
-    still = (
-        "<table>\n<caption>A dozen test pictures</caption>\n"
-        f"<thead>{head}</thead>\n<tbody>\n{rows}</tbody>\n</table>"
-    )
+    still = table(["It is", "The network's answer", "Its probability"], rows, "A dozen test pictures")
     return data, still, {FILE: script}

@@ -6,6 +6,8 @@ import inspect
 import re
 from typing import Any
 
+from . import table
+
 RATES = (0.0001, 0.005, 0.02, 0.1, 1)
 STEPS = (1, 2, 3, 10, 30, 100, 300, 500)
 MARKS = ("m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0", "m-3-3h6v6h-6z", "m0-4l4 7h-8z")  # circle, square, triangle
@@ -31,8 +33,7 @@ def play(names: dict[str, Any]) -> tuple[Any, str]:
         "rate": RATES.index(inspect.signature(train).parameters["lr"].default),
         "steps": len(losses),
     }
-    cells = "".join(f"<tr><td>{step}</td><td>{losses[step - 1]:.4f}</td></tr>" for step in STEPS)
-    return data, f"<table><thead><tr><th>step</th><th>loss</th></tr></thead><tbody>{cells}</tbody></table>"
+    return data, table(["step", "loss"], ((step, f"{losses[step - 1]:.4f}") for step in STEPS))
 
 
 def answers(flowers: list[list[float]], labels: list[int], species: list[str], axes: list[str]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import table
+
 
 def play(names: dict[str, Any]) -> tuple[dict[str, int], str]:
     """Begin with the lesson's own network and batch, which it has measured."""
@@ -15,8 +17,6 @@ def play(names: dict[str, Any]) -> tuple[dict[str, int], str]:
         "layers": len(layers) // 2,  # each with its ReLU
         "rows": len(pictures),
     }
-    rows = "".join(
-        f"<tr><td>{name}</td><td>{size / 2**20:.2f} MiB</td></tr>" for name, size in names["measured"].items()
-    )
+    rows = ((name, f"{size / 2**20:.2f} MiB") for name, size in names["measured"].items())
     caption = f"{begin['layers']} layers of {begin['width']} numbers, {begin['rows']} rows, Adam"
-    return begin, f"<table><caption>{caption}</caption><tbody>{rows}</tbody></table>"
+    return begin, table([], rows, caption)

@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from ..recorded.files import Recording, load
+from . import table
 
 RECORDING = Path(__file__).parents[2] / "recordings" / "01_is_there_a_gpu.json"
 LINES = (31, 119, 180), (255, 127, 14)  # Matplotlib's first two colours
@@ -28,15 +29,11 @@ def play(names: dict[str, Any]) -> tuple[dict[str, Any], str]:
     run = recording.run
     source = f"Recorded on {run.date} with PyTorch {run.torch} and driver {run.driver}"
     data = {"sizes": sizes, "speeds": list(speeds.values()), "names": list(speeds), "source": source}
-    cells = []
+    rows = []
     for at, size in enumerate(sizes):
         times = (2e-3 * size**3 / line[at] for line in speeds.values())  # microseconds
-        cells.append([str(size), *(f"{float(f'{time:.2g}'):,g} µs" for time in times)])
-    rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in cells)
-    head = "".join(f"<th>{name}</th>" for name in ("Rows and columns", *speeds))
-    return data, (
-        f"<table><caption>{source}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-    )
+        rows.append([size, *(f"{float(f'{time:.2g}'):,g} µs" for time in times)])
+    return data, table(["Rows and columns", *speeds], rows, source)
 
 
 def recorded(recording: Recording, sizes: list[int]) -> dict[str, list[float]]:

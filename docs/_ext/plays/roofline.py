@@ -6,6 +6,8 @@ from typing import Any
 
 from gpulesson_tools.planning.hardware import gpus
 
+from . import table
+
 SHEETS = (
     ("T4", "float16"),
     ("RTX 4090", "bfloat16"),
@@ -26,10 +28,9 @@ def play(names: dict[str, Any]) -> tuple[Any, str]:
         own = machine(gpu.bandwidth, gpu.rates[dtype], 4 if dtype == "float32" else 2)
         machines.append({"name": f"{name}, {dtype}, data sheet", **own, "measured": []})
     side = names["side"]
-    rows = "".join(map(row, [(each, 2**power, side) for each in machines for power in SHOWN]))
-    head = "<th>machine</th><th>batch</th><th>FLOP per byte</th><th>limit</th>"
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-    return {"machines": machines, "side": side, "largest": LARGEST}, table
+    rows = (row(each, 2**power, side) for each in machines for power in SHOWN)
+    still = table(["machine", "batch", "FLOP per byte", "limit"], rows)
+    return {"machines": machines, "side": side, "largest": LARGEST}, still
 
 
 def machine(bandwidth: float, rate: float, size: int) -> dict[str, Any]:
@@ -37,9 +38,7 @@ def machine(bandwidth: float, rate: float, size: int) -> dict[str, Any]:
     return {"bytes": float(f"{bandwidth:.4g}"), "flop": float(f"{rate:.4g}"), "size": size}
 
 
-def row(what: tuple[dict[str, Any], int, int]) -> str:
-    roof, batch, side = what
+def row(roof: dict[str, Any], batch: int, side: int) -> tuple[str, ...]:
     intensity = 2 * batch * side / (roof["size"] * (side + 2 * batch))
     limit = "memory" if intensity < roof["flop"] / roof["bytes"] else "arithmetic"
-    cells = (roof["name"], f"{batch:,}", f"{intensity:.1f}", limit)
-    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+    return roof["name"], f"{batch:,}", f"{intensity:.1f}", limit

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from . import table
+
 PARTS = "optimizer", "scheduler", "epoch", "random"  # to be saved or not; the weights always are
 STOPS = 2, 5, 8  # after so many epochs
 SHOWN = 2  # epochs after a stop
@@ -78,19 +80,16 @@ def play(names: dict[str, Any]) -> tuple[dict[str, Any], str]:
                     with torch.random.fork_rng():
                         after[epoch + 1].append(go_on(choice, path=Path(folder, "run.pt"), **now))
     data = {"whole": whole, "after": after, "parts": PARTS, "lines": LINES}
-    return data, table(whole[STOPS[-1] :], after[STOPS[-1]])
+    return data, still(whole[STOPS[-1] :], after[STOPS[-1]])
 
 
-def table(whole: list[float], after: list[list[float]]) -> str:
+def still(whole: list[float], after: list[list[float]]) -> str:
     """Say how the last stop goes on with all parts, without each one, and without any."""
     everything = len(after) - 1
     rows = {"everything": everything}
     rows |= {f"all but <code>{part}</code>": everything - 2**at for at, part in enumerate(PARTS)}
     rows["the weights alone"] = 0
-    epochs = "".join(f"<th>Epoch {STOPS[-1] + 1 + at}</th>" for at in range(len(whole)))
-    body = "".join(
-        f"<tr><td>{name}</td>{''.join(f'<td>{loss:.4f}</td>' for loss in losses)}</tr>"
-        for name, losses in [("without a stop", whole), *((name, after[at]) for name, at in rows.items())]
-    )
-    head = f"<thead><tr><th>Saved after epoch {STOPS[-1]}</th>{epochs}</tr></thead>"
-    return f"<p>The loss after a stop:</p><table>{head}<tbody>{body}</tbody></table>"
+    head = [f"Saved after epoch {STOPS[-1]}", *(f"Epoch {STOPS[-1] + 1 + at}" for at in range(len(whole)))]
+    lines = [("without a stop", whole), *((name, after[at]) for name, at in rows.items())]
+    body = ([name, *(f"{loss:.4f}" for loss in losses)] for name, losses in lines)
+    return f"<p>The loss after a stop:</p>{table(head, body)}"
