@@ -147,10 +147,9 @@ for name, values in speeds.items():
 #
 # .. play:: race
 #
-#    Let the two of that computer race, with the numbers from above as they were before
-#    they were rounded. Who wins at 10 rows and columns, and from where on does it
-#    change? Your own CPU can join: type the two numbers of its row from above, if
-#    you've run this lesson.
+#    Let the two of that computer race, at the speeds that its picture shows. Who wins at
+#    10 rows and columns, and from where on does it change? Your own CPU can join: type
+#    the two numbers of its row from above, if you've run this lesson.
 #
 # How many days does a real run take? ResNet-50, a network for photographs, learns from
 # 1.28 million pictures, 90 times over. Its answer to one picture takes `about 4 billion

@@ -38,7 +38,7 @@ everyone gets.
 #
 # In lesson 3 a flower is a row of four lengths, and in lesson 4 a picture is a table of
 # 28 by 28 pixels. We make some of each from random numbers, and a label for each flower:
-# the number of its species, called its *class*. Which shape will ``labels`` have?
+# the number of its species, or *class*. Which shape will ``labels`` have?
 
 # sphinx_gallery_thumbnail_path = 'drawings/to_copy_move.svg'
 import torch
@@ -338,7 +338,7 @@ print(outputs.device)
 #    work: a number on the GPU with a table on the CPU gives the error again, and a list
 #    of indices on the GPU an error with :ref:`other words <error-indices>`. (A single
 #    index does work, and Python waits for it.) What also raises no error is a copy into a
-#    part of a tensor, and it costs the time of a copy.
+#    slice of a tensor, and it costs the time of a copy.
 
 # fold: Going further: a number, an index and a copy from the CPU, a number from the GPU
 number = torch.tensor(3.0)
@@ -486,7 +486,7 @@ print("deleted: reserved ", deleted[1] - made[1])
 #    - ``x = x.to(device)`` copies a tensor; ``model.to(device)`` moves the model itself.
 #      ``.device`` says where a tensor is, and ``device=…`` makes it there at once.
 #    - All tensors of an operation must be on the same device. Only a single number, an
-#      index, or what is copied into a part of a tensor may come from the CPU. Print each
-#      shape or each place, and fix the odd one.
+#      index, or what is copied into a slice may come from the CPU. Print each shape or
+#      each place, and fix the odd one.
 #
 # **Next:** :doc:`/lessons/03_first_model` trains a network, on the CPU and on a GPU.

@@ -233,12 +233,12 @@ print(f"CrossEntropyLoss:    {loss_fn(model(flower), label).item():.4f}")
 # that the network itself stays as it is.
 
 trial = copy.deepcopy(model)  # the same 151 numbers, to play with
-weights = trial[4].weight  # the copy's own 3 rows of 9: to change it changes the copy
+weights = trial[4].weight  # the copy's own 3 rows of 9: a change is the copy's
 start = weights[0, 3].item()
 
 
 def loss_at(value):
-    with torch.no_grad():  # our own change, which PyTorch need not note
+    with torch.no_grad():  # without this, PyTorch refuses our change
         weights[0, 3] = value
     return loss_fn(trial(X_train), y_train)
 
@@ -300,8 +300,8 @@ plt.show()
 # ------------------------
 #
 # The :term:`optimizer` ``torch.optim.SGD`` applies exactly our rule, to all 151
-# numbers. (The name is short for *stochastic gradient descent*: from lesson 4 on, each
-# step takes some examples at random.) All move at once and their effects add up, so the
+# numbers. (The name is short for *stochastic gradient descent*: usually, each step
+# takes some examples at random.) All move at once and their effects add up, so the
 # learning rate must be much smaller. Here is the loop of the program again, as a
 # function that keeps the losses. A round in which all 120 flowers go through the
 # network is an :term:`epoch`.
@@ -364,7 +364,7 @@ plt.show()
 #    steps are so short that all of them together change little. When a loss doesn't
 #    fall, try another learning rate first.
 #
-#    Without ``zero_grad``, each step also goes along all the gradients before it. At
+#    Without ``zero_grad``, each step also uses all the gradients before it. At
 #    first the loss falls faster. Then the network cannot stop: it runs through the valley
 #    and up the other side.
 #

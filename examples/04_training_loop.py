@@ -309,7 +309,7 @@ print(len(train_batches), "batches, the first is", tuple(inputs.shape), inputs.d
 # fold: Going further: a loader of the inputs alone
 try:
     inputs, targets = next(iter(DataLoader(X_train, batch_size=60)))  # no targets
-except ValueError as error:  # it takes the 60 rows of a batch for its parts
+except ValueError as error:  # a batch is one tensor: 60 rows, not two
     print(error)
 
 # %%

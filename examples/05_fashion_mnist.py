@@ -391,7 +391,7 @@ for name, each, seconds in rows:
 
 # %%
 # The convolutional network has less than a tenth of the parameters, because each of
-# its weights is used all over the picture. So a step computes more, and takes
+# its weights is used all over the picture. So a step computes more, which takes a CPU
 # longer. Even so it usually gets more pictures right. But one run of each is weak
 # evidence, so try other :term:`seeds <seed>`. **For pictures,
 # try a convolutional network.**

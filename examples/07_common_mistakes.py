@@ -332,8 +332,8 @@ with attempt():
 # mat1 and mat2 must have the same dtype: Double and Float
 # --------------------------------------------------------
 #
-# Now everything is on the GPU. These inputs were computed with NumPy, whose numbers are
-# ``float64`` unless you say otherwise:
+# Now everything is on the GPU. These inputs were computed with NumPy, whose fractions
+# are ``float64`` unless you say otherwise:
 
 import numpy as np
 
@@ -508,7 +508,7 @@ plt.show()
 
 
 class Scaled(nn.Module):
-    """The cross-entropy of scores, times a number that is learned as well."""
+    """The cross-entropy of scores times a number that is learned as well."""
 
     def __init__(self):
         super().__init__()

@@ -479,7 +479,7 @@ plt.show()
 # With a GPU you see dashed lines, too, and where they are lower the GPU pays. (Compared
 # with one thread: all threads of the CPU are faster at the largest steps.) **If your
 # model is on the flat part, try a larger batch before you look for a faster GPU.** You
-# may read that a batch should be as large as memory allows: where the time rises as
+# may read that a batch should be as large as memory allows. But where the time rises as
 # much as the batch, you gain nothing more, and a larger batch also changes how the
 # model learns.
 #

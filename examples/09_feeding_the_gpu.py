@@ -530,9 +530,8 @@ for name, rate in rates.items():
 #    - Each worker has its own random numbers in PyTorch, NumPy's functions such as
 #      ``np.random.rand``, and Python. ``torch.manual_seed`` in your script fixes all
 #      three, unless the loader has a ``generator``: then they follow from that one. A
-#      generator of NumPy's that you made yourself, with
-#      ``np.random.default_rng``, is copied into all of them: they draw the same numbers.
-#      Make it in ``worker_init_fn``.
+#      NumPy generator that you made yourself, with ``np.random.default_rng``, is copied
+#      into all of them: they draw the same numbers. Make it in ``worker_init_fn``.
 #    - An ``IterableDataset`` has no numbers of samples to divide, and each worker would
 #      go through all of it. Let ``torch.utils.data.get_worker_info()`` say which part is
 #      whose.

@@ -129,7 +129,7 @@ def test_the_script_of_lesson_14_trains_on_two_gpus_as_lesson_5s_does_on_one(tmp
 @pytest.mark.thorough
 @pytest.mark.slow
 def test_each_of_two_machines_fetches_the_data_of_lesson_14(tmp_path):
-    """As two launchers on this one; a copy of the excerpt stands for the download."""
+    """As two launchers on this one, with one GPU and three; a copy of the excerpt stands for the download."""
     text = (ROOT / "examples/scripts/fashion_mnist_ddp.py").read_text("utf-8")
     fetch = f"__import__('shutil').copytree({str(excerpt_folder())!r}, folder)"
     for words, instead in ("FashionMNIST(folder, download=True)", fetch), ("EPOCHS, BATCH", "_, BATCH"):
@@ -138,13 +138,14 @@ def test_each_of_two_machines_fetches_the_data_of_lesson_14(tmp_path):
     (tmp_path / "train.py").write_text(f"EPOCHS = 1\n{text}", "utf-8")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2"]
     launch += ["--master-addr=127.0.0.1", f"--master-port={port}"]
     machines = []
-    for number in range(2):
+    for number, gpus in enumerate((1, 3)):
         folder = tmp_path / str(number)
         folder.mkdir()
-        command = [*launch, f"--node-rank={number}", "-m", "practice_gpu", "--force", "../train.py", "data"]
+        command = [*launch, f"--node-rank={number}", f"--nproc-per-node={gpus}", "-m", "practice_gpu"]
+        command += ["--force", "../train.py", "data"]
         machines.append(subprocess.Popen(command, cwd=folder))
     assert [machine.wait(600) for machine in machines] == [0, 0]
     assert all((tmp_path / str(number) / "data" / "FashionMNIST").is_dir() for number in range(2))
