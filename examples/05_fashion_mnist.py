@@ -390,8 +390,8 @@ for name, each, seconds in rows:
     print(f"{name:<14} {parameters:>10,} {right:>6} {seconds:>8.1f}")
 
 # %%
-# The convolutional network has less than a tenth of the parameters, because each of
-# its weights is used all over the picture. So a step computes more, which takes a CPU
+# The convolutional network has less than a tenth of the parameters, because each
+# weight is used all over the picture. So a step computes more, which takes a CPU
 # longer. Even so it usually gets more pictures right. But one run of each is weak
 # evidence, so try other :term:`seeds <seed>`. **For pictures,
 # try a convolutional network.**
