@@ -613,7 +613,7 @@ for expandable in (False, True):
 #
 # The older name is ``PYTORCH_CUDA_ALLOC_CONF``. PyTorch 2.9.1 `was reported
 # <https://github.com/pytorch/pytorch/issues/183387>`__ to listen to the older name only.
-# Some builds have no such segments.
+# Some builds have no expandable segments.
 #
 # When your own program runs out of memory, try the cheapest first:
 #

@@ -533,17 +533,17 @@ plt.show()
 #      Yes. It starts as many operators, and fewer steps go through the data once. How
 #      the model then learns is a question for the next lesson.
 #
-# Profile a long run, with lines and shapes
+# Profile a long run, by function and shape
 # -----------------------------------------
 #
 # All steps of a long run would be too much to record and to read. With a ``schedule`` the
 # profiler lets some steps pass, and records the next ones. (`Its page
 # <https://docs.pytorch.org/docs/stable/profiler.html>`__ has all options.) Two options
-# say more about each operator: ``with_stack`` the lines that called it, and
+# say more about each operator: ``with_stack`` the functions that called it, and
 # ``record_shapes`` the :term:`shapes <shape>` of its inputs. Which reads are Adam's, and
 # which layer's product takes longest?
 
-# fold: Going further: a schedule, lines and shapes
+# fold: Going further: a schedule, functions and shapes
 
 from collections import Counter
 
@@ -559,16 +559,16 @@ with profile(activities=activities, schedule=plan, **options) as recorded:
         recorded.step()  # a step is over
 
 
-def line(event):
-    """The innermost line of Python that led to an operator."""
+def caller(event):
+    """The innermost function that led to an operator, and the line where it begins."""
     while event and ".py(" not in event.name:
         event = event.cpu_parent  # what it was called by
     return event.name if event else "unknown"
 
 
 reads = [e for e in recorded.events() if e.name == "aten::_local_scalar_dense"]
-print("reads in 6 steps, by line:")
-for place, count in Counter(line(read) for read in reads).most_common():
+print("reads in 6 steps, by function:")
+for place, count in Counter(caller(read) for read in reads).most_common():
     print(f"{count:4}  {place[-70:]}")
 
 print("products, by the shapes of their inputs:")
@@ -582,10 +582,10 @@ for product, time in sorted(took.items(), key=lambda item: -item[1]):
     print(f"{time:6.0f} µs a step  {product}")
 
 # %%
-# The line with ``loss.item()`` reads once a step, and the other reads are in PyTorch's
+# ``train`` reads once a step, with ``loss.item()``, and the other reads are in PyTorch's
 # ``optimizer.py``: the count above had mixed them. The products of all layers had one row
-# for each name, and are apart now. **Group by line to see who calls, and by shape to see
-# which layer.**
+# for each name, and are apart now. **Group by function to see who calls, and by shape to
+# see which layer.**
 #
 # Nsight Systems needs names for the parts of a step, too. NVIDIA's way to give them is
 # called NVTX. On a CUDA GPU the next cell runs there. Otherwise it runs on the practice
@@ -635,7 +635,7 @@ with gpulesson.practice_gpu():
 #    - ``--capture-range`` and its ``-end`` leave out what is before ``profiler.start()``
 #      and after ``profiler.stop()``, and let the script go on to its end.
 #    - ``nvtx_gpu_proj_sum`` has, for each of your names, the time from the first kernel
-#      that was launched in it to the end of the last one, gaps included.
+#      or copy that was launched in it to the end of the last one, gaps included.
 #      ``cuda_gpu_kern_sum`` has the time of each kernel.
 #
 #    Then open the file in Nsight Systems on your own computer. Look for:

@@ -206,7 +206,7 @@ for name, rows, size in [("narrow", 4096, (12, 64)), ("wide", 64, (2, 1024))]:
 # With many rows it is activations, in *the rest*. In the wide model it is
 # :term:`parameters <parameter>`, and what comes with them: :term:`gradients <gradient>`
 # and :term:`optimizer state`. Compare their sum with *the rest*, and in the
-# box first take from that what the libraries kept, about 65 MiB. **Find
+# recorded run first take from that what the libraries kept, about 65 MiB. **Find
 # your own case first: a way that lowers the other share helps little.** The ways, in
 # the order of the sections below:
 #

@@ -358,8 +358,9 @@ print(f"at most {apart:.0e} apart")
 #      shows the last loss.
 #
 # You can also capture a part of a step, and leave the rest to Python. Then data may
-# decide what comes next, and the optimizer need not be capturable. Keep no loss and no
-# output of ordinary steps meanwhile: their :term:`autograd graph` stops the capture.
+# decide what comes next, and the optimizer need not be capturable. Meanwhile
+# keep only detached losses and outputs of ordinary steps: an :term:`autograd graph` stops
+# the capture.
 
 # fold: Going further: only the model as a graph
 
@@ -444,9 +445,9 @@ for name, seconds in times.items():
 # ------------------------------------------
 #
 # *Attention*, which lesson 12 trains with, has such a chain between two products. Each
-# place of a text has a score for each other place. In a language model a *mask* hides the
-# later places. Written out, each operator reads or writes the whole table of scores. How
-# many bytes does PyTorch's one call move?
+# place of a text has a score for each place, itself too. In a language model a *mask*
+# hides the later places. Written out, each operator reads or writes the whole table of
+# scores. How many bytes does PyTorch's one call move?
 
 places, dtype = 1024, torch.bfloat16 if device.type == "cuda" else torch.float32
 q, k, v = torch.randn(3, 1, 4, places, 64, device=device, dtype=dtype)
@@ -561,8 +562,8 @@ print("TF32 in convolutions:", torch.backends.cudnn.allow_tf32)
 #    Since PyTorch 2.9 there is ``torch.backends.cuda.matmul.fp32_precision = "tf32"``,
 #    and ``torch.backends.cudnn.conv.fp32_precision`` for convolutions. Use either the
 #    newer switches or the older ones: after a newer one is written, reading the older
-#    ones for the same thing raises an error. PyTorch's compiler did that itself in some
-#    versions, and failed (`an issue of PyTorch
+#    ones for the same thing can raise an error. PyTorch's compiler did that itself in
+#    some versions, and failed (`an issue of PyTorch
 #    <https://github.com/pytorch/pytorch/issues/166387>`__).
 #
 # *The sizes.* Tensor cores work best if the widths of the matrices are multiples of 16

@@ -110,7 +110,7 @@ def to_device(batch: Batch, device: torch.device | str, *, non_blocking: bool = 
     device : torch.device or str
         Where the tensors go.
     non_blocking : bool
-        Do not wait for the copy. It helps only from pinned memory, and is relied on for CUDA only: on MPS
+        Do not wait for the copy. It helps only from pinned memory. Use it for CUDA only: on MPS
         the copy may still read a batch that has been freed (pytorch/pytorch#189690).
 
     Returns

@@ -249,8 +249,8 @@ def _changes(found: Port) -> Iterator[str]:
         together = first._replace(subjects=tuple(dict.fromkeys([*first.subjects, *more])))
         yield f"{where}: {together.what}. Lesson {first.lesson}, {LESSONS[first.lesson]}"
         if first.verb is CHOSEN:
-            yield "    It finds NVIDIA's and AMD's GPUs. Another line finds Apple's and Intel's, too:"
-            yield f"    device = {ACCELERATOR}"
+            yield "    It finds NVIDIA's and AMD's GPUs. Right of its =, this finds Apple's and Intel's, too:"
+            yield f"    {ACCELERATOR}"
         if first.message:
             same = first.message == said
             yield f"    Without it: {'the same message' if same else _short(first.message)}"
