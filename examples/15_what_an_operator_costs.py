@@ -445,7 +445,7 @@ for name, seconds in times.items():
 # ------------------------------------------
 #
 # *Attention*, which lesson 12 trains with, has such a chain between two products. Each
-# place of a text has a score for each place, itself too. In a language model a *mask*
+# place of a text has a score for each place, itself too. In language models a *mask*
 # hides the later places. Written out, each operator reads or writes the whole table of
 # scores. How many bytes does PyTorch's one call move?
 
