@@ -31,7 +31,7 @@ from gpulesson.device import choose_device
 # A heading says what the reader will know
 # ----------------------------------------
 #
-# Mark each fact that this section executes with ``.. covers::`` and its id, such as S1.4.
+# If this section executes a fact of ``docs/coverage.rst``, ``.. covers::`` and its id mark it.
 #
 # Then an intention or a question, before the cell. How many numbers will it print?
 

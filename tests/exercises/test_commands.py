@@ -71,7 +71,8 @@ def test_check_says_what_is_wrong_and_goes_further_each_time(capsys):
     assert "Fix: Return the share" in said(PERCENT, "04", "exercise_04.py", "--hint")
     assert main(["lessons"]) == 0
     listed = capsys.readouterr().out
-    assert "[x] 04  Write the training loop, passed on 2" in listed and "1 of 15 passed" in listed
+    assert "[x] 04  Write the training loop, passed on 2" in listed
+    assert f"1 of {len(exercises())} passed" in listed
 
 
 @pytest.mark.parametrize(

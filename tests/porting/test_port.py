@@ -582,9 +582,9 @@ def test_wrong_words(words, capsys):
 
 
 def test_the_lessons_have_their_titles():
-    for number, title in LESSONS.items():
-        (lesson,) = (Path(__file__).parents[2] / "examples").glob(f"{number:02}_*.py")
-        assert f"{number} · {title}" in lesson.read_text(encoding="utf-8").splitlines()
+    scripts = sorted((Path(__file__).parents[2] / "examples").glob("[0-9][0-9]_*.py"))
+    titles = [script.read_text(encoding="utf-8").splitlines()[1] for script in scripts]
+    assert [f"{number} · {title}" for number, title in LESSONS.items()] == titles
 
 
 def test_what_goes_and_what_comes_back_on_one_line_are_listed_apart():

@@ -1,7 +1,7 @@
 """Turn nested tensors and plain values into JSON and separate tensors, and back, exactly.
 
 None, numbers, strings, lists, and dicts with strings as keys are ordinary JSON. What JSON lacks is an object
-with one key that begins with ``$``, such as ``{"$tuple": [1, 2]}``, or ``{"$tensor": "model.weight"}`` for a
+one of whose keys begins with ``$``, such as ``{"$tuple": [1, 2]}``, or ``{"$tensor": "model.weight"}`` for a
 tensor, which is stored under that name. An object of any other class is refused on saving: reading it back
 would mean running its code.
 """

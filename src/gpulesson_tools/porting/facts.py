@@ -32,6 +32,7 @@ LESSONS = {
     12: "The speed ladder",
     13: "When it does not fit",
     14: "Many GPUs",
+    15: "What an operator costs",
 }
 """Titles of the lessons."""
 

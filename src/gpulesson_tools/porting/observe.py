@@ -56,8 +56,8 @@ class Calls:
     layers: set[str] = field(default_factory=set)  # in training mode, and computing something else in it
     tracked: int = 0  # with a history
     used: int = 0  # of these, those of which a backward pass used some
-    quiet: int = 0  # without a history, of a model that has been trained, with such layers
-    calm: int = 0  # the same, without such layers
+    tests_training: int = 0  # without a history, of a model that has been trained, with such layers
+    tests_evaluating: int = 0  # the same, without such layers
     random: int = 0  # with random inputs
     again: int = 0  # without a history, with the same input as the time before
 
@@ -408,8 +408,8 @@ class Observer:
             inputs = tensors_in(given)
             calls.again += bool(inputs) and inputs[0] is self._inputs.get(place)
             self._inputs[place] = inputs[0] if inputs else None
-            calls.quiet += bool(self._layers)
-            calls.calm += not self._layers
+            calls.tests_training += bool(self._layers)
+            calls.tests_evaluating += not self._layers
 
     # -- graphs
 

@@ -225,7 +225,7 @@ def _calls(seen: Evidence, place: Place, calls: Calls) -> Iterator[Finding]:
     unused = calls.tracked if calls.tracked >= 2 and not calls.used else 0
     sampled = calls.again or (calls.random and seen.models > 1)  # on purpose: the pictures of a generator
     trains = _regular(calls.ticks, seen)  # it is a part of each step, perhaps of another model's
-    tests = 0 if sampled or trains else unused or (0 if calls.calm else calls.quiet)
+    tests = 0 if sampled or trains else unused or (0 if calls.tests_evaluating else calls.tests_training)
     if calls.layers and tests and not calls.used:
         yield Finding(
             "mode",
