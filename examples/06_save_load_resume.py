@@ -91,10 +91,9 @@ torch.save(model.state_dict(), "lesson6.pt")
 # %%
 # **Load** them in another program: make the same model, and fill it.
 
-loaded = make_model()  # the same layers, new random weights
+loaded = make_model().eval()  # the same layers, new random weights; to predict
 weights = torch.load("lesson6.pt", map_location="cpu", weights_only=True)
 print(loaded.load_state_dict(weights))
-loaded.eval()  # to predict
 
 # %%
 # Every number has found its place, so ``loaded`` now answers as ``model`` does.

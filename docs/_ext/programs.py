@@ -4,14 +4,15 @@
 ``.. reviewed::`` show their content, a training script, and the command that plans or reviews it. The output
 follows. ``.. film:: circle_gpu.py`` shows the film of a file of examples/scripts, below its content, which
 leads to it; comments at the file's end may list variants, between which one switches. A program that fails
-makes the build fail. Importing PyTorch takes most of their time, so they run while other pages are read, and
-films in forks of one process; the build waits for them before it writes pages. ``.. review-list::`` lists
-what a review looks for, ``.. counted::`` counts the results in a table.
+makes the build fail. Importing PyTorch takes most of their time. So their pages are read first, and they run
+while others are read, films in forks of one process; the build waits for them before it writes pages.
+``.. review-list::`` lists what a review looks for, ``.. counted::`` counts the results in a table.
 """
 
 from __future__ import annotations
 
 import csv
+import os
 import re
 import subprocess
 import sys
@@ -44,6 +45,7 @@ from .paths import examples_dir
 
 logger = logging.getLogger(__name__)
 SCRIPT = "train.py"
+STARTS = re.compile(r"^ *\.\. (run|planned|reviewed|film)::", re.MULTILINE)
 AT_ONCE = ThreadPoolExecutor(2)  # programs: each imports PyTorch, with one processor
 ONE_BY_ONE = ThreadPoolExecutor(1)  # films: forks of a process that has imported it
 
@@ -158,9 +160,9 @@ def film(name: str, variants: dict[str, str]) -> str:
 
 
 def run(words: list[str], folder: Path) -> str:
-    """Run Python in a folder, and return its output."""
-    command = [sys.executable, "-X", "utf8", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", check=False)
+    """Run Python in a folder, with one thread, since others run beside it; return its output."""
+    command, environment = [sys.executable, "-X", "utf8", *words], {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, encoding="utf-8")
     if done.returncode:
         raise RuntimeError(f"{' '.join(words)} ended with status {done.returncode}:\n{done.stderr}")
     return done.stdout.rstrip("\n")
@@ -171,6 +173,11 @@ def run_script(words: list[str], code: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, SCRIPT).write_text(code, encoding="utf-8")
         return run(words, Path(folder))
+
+
+def programs_first(app: Sphinx, env: BuildEnvironment, names: list[str]) -> None:
+    """Put the pages that start programs in front of those that are read."""
+    names.sort(key=lambda name: not STARTS.search(Path(env.doc2path(name)).read_text("utf-8")))
 
 
 def kept(env: Any) -> dict[str, list[Any]]:
@@ -264,6 +271,7 @@ class Counted(SphinxDirective):
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.setup_extension("_ext.freshness")
     app.setup_extension("_ext.plays")  # which loads a film's player
+    app.connect("env-before-read-docs", programs_first)
     app.connect("env-purge-doc", forget)
     app.connect("env-updated", wait)
     app.connect("doctree-resolved", show)
