@@ -91,7 +91,7 @@ torch.save(model.state_dict(), "lesson6.pt")
 # %%
 # **Load** them in another program: make the same model, and fill it.
 
-loaded = make_model().eval()  # the same layers, new random weights; to predict
+loaded = make_model().eval()  # new random weights, in evaluation mode
 weights = torch.load("lesson6.pt", map_location="cpu", weights_only=True)
 print(loaded.load_state_dict(weights))
 
