@@ -249,7 +249,7 @@ def _changes(found: Port) -> Iterator[str]:
         together = first._replace(subjects=tuple(dict.fromkeys([*first.subjects, *more])))
         yield f"{where}: {together.what}. Lesson {first.lesson}, {LESSONS[first.lesson]}"
         if first.verb is CHOSEN:
-            yield "    It finds NVIDIA's and AMD's GPUs. Right of its =, this finds Apple's and Intel's, too:"
+            yield "    It finds NVIDIA's and AMD's GPUs. To find Apple's and Intel's, too, write after the =:"
             yield f"    {ACCELERATOR}"
         if first.message:
             same = first.message == said
