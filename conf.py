@@ -133,6 +133,6 @@ def setup(app: Any) -> None:
     # The trees of all pages are one large graph with hardly any garbage in it. Searching it again and
     # again took a fifth of the pages' time. The lessons have run by then, with Python's usual settings.
     app.connect("env-before-read-docs", lambda *_: gc.disable())
-    # One process resolves pages, and its fork writes them; on macOS a fork may crash.
+    # One process resolves pages, and forks of it write them; on macOS a fork may crash.
     if sys.platform == "linux":
         app.connect("env-updated", lambda app, _: setattr(app, "parallel", 2))

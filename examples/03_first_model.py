@@ -233,7 +233,7 @@ print(f"CrossEntropyLoss:    {loss_fn(model(flower), label).item():.4f}")
 # that the network itself stays as it is.
 
 trial = copy.deepcopy(model)  # the same 151 numbers, to play with
-weights = trial[4].weight  # the copy's own 3 rows of 9: a change is the copy's
+weights = trial[4].weight  # 3 rows of 9; a change here leaves model as it is
 start = weights[0, 3].item()
 
 

@@ -359,8 +359,7 @@ print(f"at most {apart:.0e} apart")
 #
 # You can also capture a part of a step, and leave the rest to Python. Then data may
 # decide what comes next, and the optimizer need not be capturable. Meanwhile
-# keep only detached losses and outputs of ordinary steps: an :term:`autograd graph` stops
-# the capture.
+# detach what you keep of ordinary steps: an :term:`autograd graph` stops the capture.
 
 # fold: Going further: only the model as a graph
 

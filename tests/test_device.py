@@ -308,7 +308,7 @@ class TestReport:
     @pytest.mark.skipif(not hasattr(torch.cuda, "PYTORCH_RELEASES_CODE_CC"), reason="an older torch")
     def test_the_gpus_of_each_build_are_those_that_torch_names(self):
         builds = torch.cuda.PYTORCH_RELEASES_CODE_CC.items()
-        first = {  # of PyTorch 2.12, for all machines alike
+        first = {  # PyTorch 2.12 has one set for all machines
             cuda: divmod(min(gpus["x86_64"] if isinstance(gpus, dict) else gpus), 10) for cuda, gpus in builds
         }
         assert first.pop("12.6", _report.OLDEST) == _report.OLDEST

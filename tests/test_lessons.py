@@ -147,7 +147,11 @@ def test_each_of_two_machines_fetches_the_data_of_lesson_14(tmp_path):
         command = [*launch, f"--node-rank={number}", f"--nproc-per-node={gpus}", "-m", "practice_gpu"]
         command += ["--force", "../train.py", "data"]
         machines.append(subprocess.Popen(command, cwd=folder))
-    assert [machine.wait(600) for machine in machines] == [0, 0]
+    try:
+        assert [machine.wait(600) for machine in machines] == [0, 0]
+    finally:
+        for machine in machines:
+            machine.terminate()
     assert all((tmp_path / str(number) / "data" / "FashionMNIST").is_dir() for number in range(2))
 
 

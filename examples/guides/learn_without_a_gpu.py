@@ -286,8 +286,8 @@ print("the CPU's random numbers:", torch.equal(on_gpu, torch.rand(3)))
 #      replayed, and most of what a GPU refuses meanwhile is refused. Three mistakes pass
 #      here: a side :term:`stream` that is never joined, an :term:`autograd graph` that is
 #      kept from before, and a wait inside some functions, such as ``torch.linalg.inv``.
-#      Where a graph uses memory that was given back since, there is an error here. A real GPU often says nothing, and computes with whatever
-#      is there.
+#      Where a graph uses memory that was given back since, there is an error here. A
+#      real GPU often says nothing, and computes with whatever is there.
 #    - **Compilers.** What you give to ``torch.compile`` runs as it is, with one warning.
 #      ``torch.export`` takes models on the CPU only, and some programs that move or make
 #      tensors cannot be given to ``torch.jit``. An error says so.

@@ -76,8 +76,8 @@ def main(folder):
     torch.cuda.set_device(device)  # each process has a GPU of its own
     dist.init_process_group("nccl", device_id=device)  # waits for all processes
     print(f"training on {device}")
-    machine = int(os.environ["GROUP_RANK"])
-    for turn in range(int(os.environ["GROUP_WORLD_SIZE"])):  # they may share the folder
+    machine = int(os.environ["GROUP_RANK"])  # in turn: machines may share a folder
+    for turn in range(int(os.environ["GROUP_WORLD_SIZE"])):
         if machine == turn and local_rank == 0:
             FashionMNIST(folder, download=True)  # once on each; the others wait for it
         dist.barrier()

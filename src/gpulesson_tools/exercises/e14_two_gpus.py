@@ -94,7 +94,8 @@ def run(
 
 def in_a_process(function, folder, port, rank):
     """Be one of two processes, as torchrun starts them; return what was seen in it."""
-    os.environ |= dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank)) | {"GROUP_RANK": "0"}
+    os.environ |= dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank))
+    os.environ |= {"GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1"}
     os.environ |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "2") | {"MASTER_ADDR": "127.0.0.1"}
     os.environ |= {"MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
     dist.distributed_c10d._get_default_timeout = lambda backend: timedelta(seconds=5)
