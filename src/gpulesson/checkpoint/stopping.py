@@ -64,10 +64,11 @@ class StopSignals:
         return bool(self.number)
 
     def give_back(self) -> None:
-        """Restore the handlers."""
+        """Restore the handlers; if a signal came, not the one for workers, since it ends them, too."""
         while self._before:  # a signal that arrives here may add one
             number, handler = list(self._before.items())[-1]
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+            if not self.number or number != getattr(signal, "SIGCHLD", None):
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
             del self._before[number]
 
     def pass_on(self, error: BaseException | None) -> None:
