@@ -69,7 +69,7 @@ def test_the_script_of_the_landing_page_becomes_the_one_beside_it(port, tmp_path
     assert "Without it: RuntimeError: Expected all tensors to be on the same device" in printed
     names = {"torch": torch}
     with practice_gpu(force=True):
-        exec(re.search("and Intel's, too:\n *(device = .*)", printed)[1], names)
+        exec("device = " + re.search("and Intel's, too, write after the =:\n *(.*)", printed)[1], names)
     assert torch.device(names["device"]).type == "cuda"
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
     assert (tmp_path / "train.py").read_bytes() == (SCRIPTS / "circle.py").read_bytes()

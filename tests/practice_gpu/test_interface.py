@@ -559,8 +559,8 @@ def test_it_goes_away_with_the_last_thread_that_has_opened_it(first_to_close):
         one_is_out.set()
 
     def second() -> None:
-        opened.wait(60)
         own = of_this_thread()
+        opened.wait(60)
         with practice_gpu(force=True) as found["second"]:
             second_is_in.set()
             if first_to_close == "the first":
