@@ -22,14 +22,9 @@ WAYS = {
 }
 
 
-ALWAYS = "use_torchvision_models"  # in nox -s tests, too; the others in nox -s libraries and thorough
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name == ALWAYS else pytest.mark.thorough) for name in PROGRAMS],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_a_library_computes_the_same_on_the_practice_gpu(name, tmp_path, table, installed):
     program = PROGRAMS[name]
     found = installed(program.library)

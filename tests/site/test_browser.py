@@ -47,7 +47,8 @@ PAGES = [
 # with what others have, too: boxes, drawings, quick questions, figures, tables, charts, search
 LOOKED = "index", "lessons/09_feeding_the_gpu", "results", "search"
 VIEWS = (1280, "light"), (1280, "dark"), (375, "light")
-FEW = {"results": VIEWS[2:], "search": VIEWS[1:]}  # of these pages, in each run
+# of these pages, in each run
+FEW = {"lessons/09_feeding_the_gpu": VIEWS[1:2], "results": VIEWS[2:], "search": VIEWS[1:]}
 # words that go on in the next line, in what a selector finds
 CUT_WORDS = """
 (selector) => [...document.querySelectorAll(selector)].flatMap((element) => {
