@@ -547,10 +547,12 @@ def test_threads_that_open_it_at_once_share_it_and_leave_nothing_behind():
 def test_it_goes_away_with_the_last_thread_that_has_opened_it(first_to_close):
     before = world()
     second_is_in, one_is_out = threading.Event(), threading.Event()
+    ready, opened = threading.Event(), threading.Event()
     found: dict[str, Any] = {}
 
     def first() -> None:
         own = of_this_thread()
+        ready.wait(60)
         with practice_gpu(force=True) as found["first"]:
             opened.set()
             (second_is_in if first_to_close == "the first" else one_is_out).wait(60)
@@ -560,6 +562,7 @@ def test_it_goes_away_with_the_last_thread_that_has_opened_it(first_to_close):
 
     def second() -> None:
         own = of_this_thread()
+        ready.set()
         opened.wait(60)
         with practice_gpu(force=True) as found["second"]:
             second_is_in.set()
@@ -569,7 +572,6 @@ def test_it_goes_away_with_the_last_thread_that_has_opened_it(first_to_close):
         assert of_this_thread() == own
         one_is_out.set()
 
-    opened = threading.Event()
     in_threads(first, second)
     assert found["first"] is found["second"]
     assert found["devices"] == [["cuda", "cuda"]]

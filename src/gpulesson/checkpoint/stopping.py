@@ -49,12 +49,13 @@ class StopSignals:
 
     def hold_child_signal(self) -> None:
         """Keep a worker's end from interrupting a step, as torch would: the loader reports it later."""
-        child, before = getattr(signal, "SIGCHLD", None), None
-        while child and self._before and child not in self._before:
+        child = getattr(signal, "SIGCHLD", None)
+        while child and self._before:
             with suppress(RuntimeError):  # torch's handler, for a worker that has ended in this moment
-                before = before or signal.getsignal(child)
-                signal.signal(child, signal.SIG_DFL)
+                if (before := signal.getsignal(child)) == signal.SIG_DFL:
+                    break
                 self._before[child] = before
+                signal.signal(child, signal.SIG_DFL)
 
     def came_with_an_error(self, workers: bool) -> bool:
         """Return whether a signal came; it may end the loader's workers before it reaches this process."""
@@ -64,7 +65,9 @@ class StopSignals:
         return bool(self.number)
 
     def give_back(self) -> None:
-        """Restore the handlers; if a signal came, not the one for workers, since it ends them, too."""
+        """Restore the handlers; after a signal, not that of SIGCHLD: torch's raises when a worker ends."""
+        if self.number:
+            self.hold_child_signal()
         while self._before:  # a signal that arrives here may add one
             number, handler = list(self._before.items())[-1]
             if not self.number or number != getattr(signal, "SIGCHLD", None):
