@@ -31,6 +31,7 @@ class StopSignals:
         self._loop_runs = loop_runs
         self._process = os.getpid()
         self._before: dict[int, Any] = {}  # their handlers
+        self._child: Any = None  # the handler of SIGCHLD, while it is held
         if threading.current_thread() is threading.main_thread():  # other threads may not set handlers
             for name in ("SIGTERM", "SIGUSR1"):
                 if number := getattr(signal, name, None):
@@ -54,7 +55,7 @@ class StopSignals:
             with suppress(RuntimeError):  # torch's handler, for a worker that has ended in this moment
                 if (before := signal.getsignal(child)) == signal.SIG_DFL:
                     break
-                self._before[child] = before
+                self._child = before
                 signal.signal(child, signal.SIG_DFL)
 
     def came_with_an_error(self, workers: bool) -> bool:
@@ -68,11 +69,11 @@ class StopSignals:
         """Restore the handlers; after a signal, not that of SIGCHLD: torch's raises when a worker ends."""
         if self.number:
             self.hold_child_signal()
-        while self._before:  # a signal that arrives here may add one
-            number, handler = list(self._before.items())[-1]
-            if not self.number or number != getattr(signal, "SIGCHLD", None):
-                signal.signal(number, signal.SIG_DFL if handler is None else handler)
-            del self._before[number]
+        for number, handler in self._before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        self._before.clear()
+        if self._child is not None and not self.number:
+            signal.signal(signal.SIGCHLD, self._child)
 
     def pass_on(self, error: BaseException | None) -> None:
         """Raise the signal that came, unless the run has already stopped for it."""
