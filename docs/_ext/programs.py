@@ -4,9 +4,9 @@
 ``.. reviewed::`` show their content, a training script, and the command that plans or reviews it. The output
 follows. ``.. film:: circle_gpu.py`` shows the film of a file of examples/scripts, below its content, which
 leads to it; comments at the file's end may list variants, between which one switches. A program that fails
-makes the build fail. Importing PyTorch takes most of their time. So their pages are read first, and they run
-while others are read, films in forks of one process; the build waits for them before it writes pages.
-``.. review-list::`` lists what a review looks for, ``.. counted::`` counts the results in a table.
+makes the build fail. Importing PyTorch takes most of their time, so they run while other pages are read, and
+films in forks of one process; the build waits for them before it writes pages. ``.. review-list::`` lists
+what a review looks for, ``.. counted::`` counts the results in a table.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ from .paths import examples_dir
 
 logger = logging.getLogger(__name__)
 SCRIPT = "train.py"
-STARTS = re.compile(r"^ *\.\. (run|planned|reviewed|film)::", re.MULTILINE)
 AT_ONCE = ThreadPoolExecutor(2)  # programs: each imports PyTorch, with one processor
 ONE_BY_ONE = ThreadPoolExecutor(1)  # films: forks of a process that has imported it
 
@@ -175,11 +174,6 @@ def run_script(words: list[str], code: str) -> str:
         return run(words, Path(folder))
 
 
-def programs_first(app: Sphinx, env: BuildEnvironment, names: list[str]) -> None:
-    """Put the pages that start programs in front of those that are read."""
-    names.sort(key=lambda name: not STARTS.search(Path(env.doc2path(name)).read_text("utf-8")))
-
-
 def kept(env: Any) -> dict[str, list[Any]]:
     """Return the outputs of each page's programs; while pages are read, futures of them."""
     found: dict[str, list[Any]] = vars(env).setdefault("gpulesson_outputs", {})
@@ -271,7 +265,6 @@ class Counted(SphinxDirective):
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.setup_extension("_ext.freshness")
     app.setup_extension("_ext.plays")  # which loads a film's player
-    app.connect("env-before-read-docs", programs_first)
     app.connect("env-purge-doc", forget)
     app.connect("env-updated", wait)
     app.connect("doctree-resolved", show)
